@@ -1,0 +1,15 @@
+-- jobs/take: leases ready jobs, after recovering lapsed leases and promoting due jobs
+-- FLAGS  allow-oom
+-- KEYS   root: head body meta lease leased sched ready ranked ghost bell broken completed dead cancelled quarantined
+--        groups aging seen result error attempts history group:*
+-- ARGV   now slot number, nonce floor limit lease mark worker
+-- REPLY  now lease-end first-stamp max-attempts timeout more next ids heads bodies metas
+-- REFUSES NOQUEUE CORRUPT STALE
+-- MOVES  ready -> leased; scheduled -> ready; leased -> scheduled; leased -> ready; leased -> dead; leased -> cancelled
+local queue = require("lib.queue")
+local move = require("lib.move")
+local claim = require("lib.claim")
+
+local refusal = queue.open(move.columns, move.fields)
+if refusal then return refusal end
+return queue.answer and claim.again(queue.first, queue.answer) or claim.run(queue.first, "")

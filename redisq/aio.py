@@ -1,0 +1,287 @@
+"""The asynchronous front end: `AsyncEngine` and `AsyncQueue`, the same names and results as the sync one, awaited."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from redisq import flows
+from redisq.calls import Call, Commands, Flow, Handle, NoQueue, Sleep, Step, Wait, consume, operate
+from redisq.calls.core import Opened, QueueCore
+from redisq.errors import LeaseLost, RedisqError
+from redisq.frontend import Clock, Registry, lost_lease, name_method
+from redisq.model import QueueInfo
+from redisq.policy import QueuePolicy
+from redisq.transport import AsyncSender, async_from_client, connect_async
+from redisq.values import Duration
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_log = logging.getLogger("redisq")
+
+
+class call(Generic[P, T]):
+    """A method that is one script call, made by a builder of `redisq.calls`."""
+
+    def __init__(self, build: Callable[Concatenate[QueueCore, P], Call[T]]) -> None:
+        self._build = build
+        self.__doc__ = build.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, queue: Any, owner: type) -> Callable[P, Coroutine[Any, Any, T]]:
+        if queue is None:
+            return cast("Callable[P, Coroutine[Any, Any, T]]", self)
+        build, core, sender = self._build, queue._core, queue._sender
+
+        async def method(*args: P.args, **kwargs: P.kwargs) -> T:
+            made = build(core, *args, **kwargs)
+            if core.settled:
+                try:
+                    return cast("T", await sender.run(made))
+                except NoQueue:
+                    core.opened = Opened.NO
+            return await drive(sender, flows.use(core, lambda: build(core, *args, **kwargs)))
+
+        return name_method(method, build, queue, self._name)
+
+
+class flow(Generic[P, T]):
+    """A method that is a story of several steps, told in `redisq.flows`."""
+
+    def __init__(self, tell: Callable[Concatenate[QueueCore, P], Flow[T]]) -> None:
+        self._tell = tell
+        self.__doc__ = tell.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, queue: Any, owner: type) -> Callable[P, Coroutine[Any, Any, T]]:
+        if queue is None:
+            return cast("Callable[P, Coroutine[Any, Any, T]]", self)
+        tell, core, sender = self._tell, queue._core, queue._sender
+
+        async def method(*args: P.args, **kwargs: P.kwargs) -> T:
+            return await drive(sender, tell(core, *args, **kwargs))
+
+        return name_method(method, tell, queue, self._name)
+
+
+async def drive(sender: AsyncSender, story: Flow[T]) -> T:
+    """Runs a flow: does each step it yields, and sends the outcome back in."""
+    try:
+        step = next(story)
+        while True:
+            try:
+                outcome = await _do(sender, step)
+            except BaseException as error:
+                step = story.throw(error)
+            else:
+                step = story.send(outcome)
+    except StopIteration as stop:
+        return cast("T", stop.value)
+
+
+async def _do(sender: AsyncSender, step: Step) -> Any:
+    if isinstance(step, Call):
+        return await sender.run(step)
+    if isinstance(step, Wait):
+        return await sender.run_wait(step)
+    if isinstance(step, Commands):
+        return await sender.run_commands(step.commands)
+    if isinstance(step, Sleep):
+        return await asyncio.sleep(step.seconds)
+    return await _handle(sender, step)
+
+
+async def _handle(sender: AsyncSender, step: Handle) -> Any:
+    """Runs the handler as a task while another renews; the one that ends first ends the other."""
+    keeper = asyncio.ensure_future(_keep(sender, step))
+    work = asyncio.ensure_future(_call(step))
+    try:
+        await asyncio.wait({keeper, work}, return_when=asyncio.FIRST_COMPLETED)
+        if work.done():
+            return work.result()
+        msgspec.structs.force_setattr(step.delivery, "lost", True)
+        raise lost_lease(step)
+    finally:
+        await _end(keeper)
+        await _end(work)
+
+
+async def _call(step: Handle) -> Any:
+    result = step.handler(step.delivery)
+    return await result if inspect.isawaitable(result) else result
+
+
+async def _end(task: asyncio.Future[Any]) -> None:
+    """Cancels a task and waits until it has ended; how it ended is of no more interest."""
+    task.cancel()
+    await asyncio.wait({task})
+    if not task.cancelled() and task.exception() is not None:
+        _log.debug("a cancelled handler ended with %r", task.exception())
+
+
+async def _keep(sender: AsyncSender, step: Handle) -> None:
+    """Renews until the server refuses or the lease has run out since the last good renewal; then returns."""
+    ends = time.monotonic() + step.lease
+    pause = step.every
+    while True:
+        left = ends - time.monotonic()
+        if left <= 0:
+            return
+        await asyncio.sleep(min(pause, left))
+        sent = time.monotonic()
+        try:
+            async with asyncio.timeout(max(0.0, ends - sent)):
+                await sender.run(step.renew())
+        except (LeaseLost, TimeoutError):
+            return
+        except RedisqError as error:
+            _log.warning("can't renew the lease of job %s yet: %s", step.delivery.id, error)
+            pause = min(step.every, 0.2)
+        else:
+            pause = step.every
+            ends = sent + step.lease
+
+
+class AsyncQueue:
+    """One job queue. Made by `AsyncEngine.queue`; it belongs to the event loop that first used it."""
+
+    def __init__(self, core: QueueCore, sender: AsyncSender) -> None:
+        self._core = core
+        self._sender = sender
+
+    @property
+    def name(self) -> str:
+        return self._core.name
+
+    offer = flow(flows.offer)
+    offer_many = flow(flows.offer_many)
+    take = flow(flows.take)
+    take_many = flow(flows.take_many)
+    exchange = flow(flows.exchange)
+    process_one = flow(flows.process_one)
+    ack = call(consume.ack)
+    ack_many = flow(flows.ack_many)
+    renew = call(consume.renew)
+    renew_many = flow(flows.renew_many)
+    release = call(consume.release)
+    fail = call(consume.fail)
+    quarantine = call(consume.quarantine)
+    get = call(operate.get)
+    attempts = call(operate.attempts)
+    history = call(operate.history)
+    jobs = call(operate.jobs)
+    counts = call(operate.counts)
+    info = call(operate.info)
+    cancel = call(operate.cancel)
+    retry = call(operate.retry)
+    promote = call(operate.promote)
+    remove = call(operate.remove)
+    pause = call(operate.pause)
+    resume = call(operate.resume)
+    alter = call(operate.alter)
+    maintain = call(operate.maintain)
+
+    def __repr__(self) -> str:
+        return f"AsyncQueue({self.name!r})"
+
+
+class AsyncEngine:
+    """A client of one server and namespace.
+
+    url: see README; None is `$REDISQ_URL`, then `redis://127.0.0.1:6379/0`. namespace: the front of every key, 1–256
+    bytes. clock: drives every script in place of the server's clock, for tests. retry_for: seconds that one operation
+    may spend on reconnects and repeats. worker: this client's name in the ledger, host:pid:random by default.
+
+    Nothing is sent before the first operation. An engine belongs to the event loop that first used it; after a fork
+    connections reopen.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        namespace: str = "redisq",
+        clock: Clock | None = None,
+        retry_for: Duration = 10,
+        worker: str | None = None,
+    ) -> None:
+        self._registry: Registry[AsyncQueue] = Registry(namespace, worker, retry_for)
+        self._sender = connect_async(url, clock=clock, retry_for=self._registry.retry_for)
+
+    @classmethod
+    def from_client(
+        cls,
+        client: Any,
+        *,
+        namespace: str = "redisq",
+        clock: Clock | None = None,
+        retry_for: Duration = 10,
+        worker: str | None = None,
+    ) -> Self:
+        """An engine with the connection settings of a `redis.asyncio.Redis`, in a pool of its own; the client stays as it is."""
+        engine = cls.__new__(cls)
+        engine._registry = Registry(namespace, worker, retry_for)
+        engine._sender = async_from_client(client, clock=clock, retry_for=engine._registry.retry_for)
+        return engine
+
+    @property
+    def url(self) -> str:
+        """The server's address for other processes of this host, password included."""
+        return self._sender.url
+
+    @property
+    def namespace(self) -> str:
+        return self._registry.namespace
+
+    def queue(
+        self,
+        name: str,
+        type: Any = Any,
+        *,
+        policy: QueuePolicy | None = None,
+        result_type: Any = Any,
+        codec: str | UnsetType = UNSET,
+        validate: bool = True,
+    ) -> AsyncQueue:
+        """The job queue `name`; no I/O. The same name gives the same object; other options raise InvalidInput.
+
+        type, result_type: what payloads and results are, anything msgspec decodes. policy: the settings this client
+        insists on; None adopts what is stored. codec: "json" (the default) or "msgpack", fixed by the first write.
+        validate: prove at offer that the payload decodes as `type`.
+        """
+        options = (type, policy, result_type, codec, validate)
+        known = self._registry.get(name, options)
+        if known is not None:
+            return known
+        return self._registry.add(name, options, AsyncQueue(self._registry.core(name, *options), self._sender))
+
+    async def queues(self) -> list[QueueInfo]:
+        """Every queue of the namespace, by name."""
+        return await drive(self._sender, flows.queues(self._registry))
+
+    async def aclose(self) -> None:
+        """Close the connections; an embedded server ends with them."""
+        await self._sender.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._sender!r}, namespace={self.namespace!r})"

@@ -1,0 +1,336 @@
+"""Builders of what consumers call: take, ack, fail, release, quarantine, renew, exchange."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from redisq import detail
+from redisq.calls import Argument, Call, Kind
+from redisq.calls.core import QueueCore
+from redisq.calls.heads import head
+from redisq.codec import MAX_RESULT_BYTES, Undecodable
+from redisq.errors import CorruptRecord, InvalidInput, LeaseLost
+from redisq.ids import nonce
+from redisq.model import Ack, Delivery, Done, Failed, Failure, JobState, Released, Renewal
+from redisq.scripts import script
+from redisq.values import Duration, boolean, duration_ms, integer, text
+
+T = TypeVar("T")
+MAX_BATCH = 1000
+Settlement = Delivery | Done | Failed | Released
+
+_ACKS = {"A": Ack.ACKNOWLEDGED, "B": Ack.ALREADY_ACKNOWLEDGED, "G": Ack.GONE, "L": Ack.LEASE_LOST, "!": Ack.GONE}
+_FAILURES = {
+    "r": JobState.READY, "s": JobState.SCHEDULED, "d": JobState.DEAD, "x": JobState.CANCELLED, "q": JobState.QUARANTINED,
+}  # fmt: skip
+_LOST = "the token of job {id} holds no lease on queue {queue}: it ran out, was settled, or the job is gone"
+_NO_RETRY = "!"
+
+
+class Taken(NamedTuple):
+    """What one bounded pass of a take found."""
+
+    deliveries: list[Delivery]
+    undecodable: list[tuple[Delivery, str]]
+    more: bool
+    next_in: float | None
+    """Seconds until something becomes takeable by time alone; None when nothing is known to."""
+    lease: float
+    """Seconds that these leases last."""
+
+
+NOTHING = Taken([], [], False, None, 0.0)
+
+
+def take(core: QueueCore, limit: int, lease_ms: int | None, *, started: bool = True) -> Call[Taken]:
+    """One bounded pass: recover, promote, claim up to `limit`."""
+    fresh = nonce()
+    return Call(
+        "take",
+        script("jobs/take"),
+        core.root,
+        _claim(core, fresh, limit, lease_ms, started),
+        lambda reply: _taken(core, fresh, reply),
+        kind=Kind.TAKE,
+        missing=lambda: NOTHING,
+        undo=give_back(core, fresh),
+    )
+
+
+def exchange(
+    core: QueueCore, settlements: Sequence[Settlement], limit: int, lease_ms: int | None, *, started: bool = True
+) -> Call[tuple[list[Ack | Failure], Taken]]:
+    """Settles a batch, then takes the next one: one script."""
+    if not isinstance(settlements, Sequence) or isinstance(settlements, str | bytes):
+        raise InvalidInput(f"settlements must be a sequence, not {type(settlements).__name__}")
+    if len(settlements) > MAX_BATCH:
+        raise InvalidInput(f"settlements must be at most {MAX_BATCH:,}, not {len(settlements):,}")
+    integer("limit", limit, 0, MAX_BATCH)
+    fresh = nonce()
+    args = _claim(core, fresh, limit, lease_ms, started)
+    for each in settlements:
+        args += _settlement(core, each)
+
+    def decode(reply: list[Any]) -> tuple[list[Ack | Failure], Taken]:
+        words = reply[0].decode().split(",") if reply[0] else []
+        answers = [_batch_answer(word) for _, word in zip(settlements, words, strict=True)]
+        return answers, _taken(core, fresh, reply[1])
+
+    return Call(
+        "exchange",
+        script("jobs/exchange"),
+        core.root,
+        args,
+        decode,
+        kind=Kind.TAKE if limit else Kind.WRITE,
+        missing=lambda: ([Ack.GONE for _ in settlements], NOTHING),
+        ids=[_delivery_of(each).id for each in settlements],
+        undo=give_back(core, fresh) if limit else None,
+    )
+
+
+def give_back(core: QueueCore, nonce: str) -> Call[int]:
+    """Undoes a take under the same request number, whether or not it arrived."""
+    return Call("give_back", script("jobs/give_back"), core.root, [nonce], int, kind=Kind.WRITE, missing=lambda: 0)
+
+
+def quarantine_many(core: QueueCore, undecodable: Sequence[tuple[Delivery, str]]) -> Call[list[Ack | Failure]]:
+    """Sets deliveries aside whose payload does not decode, each with the reason; the raw bytes stay."""
+    items = [_quarantine_item(core, each, "Undecodable", reason) for each, reason in undecodable]
+    return _settle_many(core, "quarantine", items)
+
+
+def hand_back(core: QueueCore, deliveries: Sequence[Delivery]) -> Call[list[Ack | Failure]]:
+    """Releases several deliveries to the head as one block."""
+    return _settle_many(core, "release", [_settlement(core, Released(each)) for each in deliveries])
+
+
+def ack(core: QueueCore, delivery: Delivery, result: Any = None) -> Call[Ack]:
+    """Finish a job. `result` (None: none) is kept on its record: at most 64 KiB encoded.
+
+    Returns `acknowledged`, `already-acknowledged` (the same token again) or `gone` (no such record now, which is no
+    proof that this attempt finished it). Raises LeaseLost for a stale token, and InvalidInput for a result that is too
+    large or can't be encoded; then nothing was applied.
+    """
+
+    def decode(word: str) -> Ack:
+        _raise_lost(core, delivery, word, gone=False)
+        return _ACKS[word]
+
+    return _settle(core, "ack", Done(delivery, result), decode, lambda: Ack.GONE)
+
+
+def ack_many(core: QueueCore, deliveries: Sequence[Delivery]) -> Call[list[Any]]:
+    """Acks up to 1,000 deliveries in one call."""
+    return _settle_many(core, "ack_many", [_settlement(core, _own(core, each)) for each in deliveries])
+
+
+def fail(
+    core: QueueCore, delivery: Delivery, error: Any, *, retry_in: Duration | None = None, final: bool = False
+) -> Call[Failure]:
+    """Record a failed attempt: `error` is an exception, a str or an `ErrorDetail` (8 KiB are kept).
+
+    With attempts left the job is scheduled after the policy's back-off, or after `retry_in`; else, or with `final`, it
+    is dead. A job whose cancel was asked for ends cancelled. Raises LeaseLost for a stale token or a removed job.
+    """
+    item = Failed(delivery, error, retry_in, final)
+    return _settle(core, "fail", item, lambda word: _failure_of(core, delivery, word), None)
+
+
+def release(core: QueueCore, delivery: Delivery, *, delay: Duration = 0) -> Call[None]:
+    """Hand a job back without counting the attempt: to the head of the queue, or scheduled after `delay`.
+
+    Raises LeaseLost for a stale token or a removed job.
+    """
+    item = Released(delivery, delay)
+    return _settle(core, "release", item, lambda word: _raise_lost(core, delivery, word), None)
+
+
+def quarantine(core: QueueCore, delivery: Delivery, reason: str) -> Call[Failure]:
+    """Set a job aside as one that no retry can help; `retry(id)` brings it back. Raises LeaseLost for a stale token."""
+    if not isinstance(reason, str):
+        raise InvalidInput(f"reason must be a str, not {type(reason).__name__}")
+    item = _quarantine_item(core, delivery, "Quarantined", reason)
+    return _settle_item(core, "quarantine", delivery, item, lambda word: _failure_of(core, delivery, word), None)
+
+
+def renew(core: QueueCore, delivery: Delivery, lease: Duration | None = None) -> Call[Renewal]:
+    """Extend a lease to `lease` (None: the policy's) from now; never shortens it. Tells of a cancel request.
+
+    Raises LeaseLost for a stale token or a removed job.
+    """
+    return renew_ms(core, delivery, None if lease is None else duration_ms("lease", lease, least=1))
+
+
+def renew_ms(core: QueueCore, delivery: Delivery, lease_ms: int | None) -> Call[Renewal]:
+    def decode(words: list[str]) -> Renewal:
+        _raise_lost(core, delivery, words[0])
+        renewal = _renewal(words[0])
+        assert isinstance(renewal, Renewal)
+        return renewal
+
+    return _renew(core, "renew", [delivery], lease_ms, decode)
+
+
+def renew_many(core: QueueCore, deliveries: Sequence[Delivery], lease_ms: int | None) -> Call[list[Renewal | Ack]]:
+    """Renews up to 1,000 leases in one call."""
+    return _renew(core, "renew_many", deliveries, lease_ms, lambda words: [_renewal(word) for word in words])
+
+
+def _renew(
+    core: QueueCore,
+    operation: str,
+    deliveries: Sequence[Delivery],
+    lease_ms: int | None,
+    decode: Callable[[list[str]], T],
+    mark: str = "",
+) -> Call[T]:
+    args: list[Argument] = ["" if lease_ms is None else lease_ms, mark]
+    for each in deliveries:
+        args += [_own(core, each).id, each.token]
+    return Call(operation, script("jobs/renew"), core.root, args,
+                lambda reply: decode(reply.decode().split(",") if reply else []), kind=Kind.WRITE,
+                missing=lambda: decode(["G"] * len(deliveries)), ids=[each.id for each in deliveries])  # fmt: skip
+
+
+def _renewal(word: str) -> Renewal | Ack:
+    if word in _ACKS:
+        return _ACKS[word]
+    return Renewal(int(word.rstrip("!")), word.endswith("!"))
+
+
+def _claim(core: QueueCore, nonce: str, limit: int, lease_ms: int | None, started: bool) -> list[Argument]:
+    return [nonce, core.fence, limit, "" if lease_ms is None else lease_ms, "s" if started else "u", core.worker]
+
+
+def _taken(core: QueueCore, nonce: str, reply: list[Any]) -> Taken:
+    now, stop, first, most, timeout, more, soonest, ids, heads, bodies, metas = reply
+    deliveries: list[Delivery] = []
+    undecodable: list[tuple[Delivery, str]] = []
+    expires_ms, stamp, policy_most = int(stop), int(first), int(most)
+    policy_timeout = int(timeout) if timeout else None
+    for i, raw in enumerate(heads):
+        if raw is None:
+            continue
+        standing = head(raw)
+        fixed = standing.fixed
+        fence = stamp + i
+        delivery = Delivery(
+            id=ids[i].decode(),
+            name=fixed.name,
+            value=None,
+            attempt=standing.attempts + 1,
+            max_attempts=fixed.max_attempts or policy_most,
+            priority=fixed.priority,
+            token=f"{fence}-{nonce}",
+            fence=fence,
+            expires_ms=expires_ms,
+            created_ms=standing.created_ms,
+            timeout_ms=fixed.timeout_ms or policy_timeout,
+            metadata=metadata_of(metas[i] if metas else None),
+            queue=core.name,
+        )
+        try:
+            msgspec.structs.force_setattr(delivery, "value", core.codec.decode(bodies[i]))
+        except Undecodable as error:
+            undecodable.append((delivery, str(error)))
+        else:
+            deliveries.append(delivery)
+    if heads:
+        core.fence = max(core.fence, stamp + len(heads) - 1)
+    next_in = (int(soonest) - int(now)) / 1000 if soonest else None
+    return Taken(deliveries, undecodable, more == b"1", next_in, (expires_ms - int(now)) / 1000)
+
+
+def metadata_of(data: bytes | None) -> dict[str, str]:
+    return msgspec.json.decode(data, type=dict[str, str]) if data else {}
+
+
+def _settle(
+    core: QueueCore, operation: str, item: Settlement, decode: Callable[[str], T], missing: Callable[[], T] | None
+) -> Call[T]:
+    return _settle_item(core, operation, _delivery_of(item), _settlement(core, item), decode, missing)
+
+
+def _settle_item(
+    core: QueueCore,
+    operation: str,
+    delivery: Delivery,
+    args: Sequence[Argument],
+    decode: Callable[[str], T],
+    missing: Callable[[], T] | None,
+) -> Call[T]:
+    return Call(operation, script("jobs/settle"), core.root, args, lambda reply: decode(reply.decode()),
+                kind=Kind.WRITE, missing=missing or (lambda: decode("G")), ids=[delivery.id])  # fmt: skip
+
+
+def _failure_of(core: QueueCore, delivery: Delivery, word: str) -> Failure:
+    _raise_lost(core, delivery, word)
+    return Failure(_FAILURES[word[0]], int(word[1:]) if word[1:] else None)
+
+
+def _raise_lost(core: QueueCore, delivery: Delivery, word: str, *, gone: bool = True) -> None:
+    if word == "L" or (gone and word == "G"):
+        raise LeaseLost(_LOST.format(id=delivery.id, queue=core.name))
+    if word == "!":
+        raise CorruptRecord(f"job {delivery.id} of queue {core.name} has a damaged head: look with check, then remove it")
+
+
+def _settle_many(core: QueueCore, operation: str, items: Sequence[Sequence[Argument]]) -> Call[list[Any]]:
+    args = [arg for item in items for arg in item]
+
+    def decode(reply: bytes) -> list[Ack | Failure]:
+        words = reply.decode().split(",") if reply else []
+        return [_batch_answer(word) for _, word in zip(items, words, strict=True)]
+
+    return Call(operation, script("jobs/settle"), core.root, args, decode, kind=Kind.WRITE,
+                ids=[str(item[1]) for item in items], missing=lambda: [Ack.GONE for _ in items])  # fmt: skip
+
+
+def _quarantine_item(core: QueueCore, delivery: Any, kind: str, reason: str) -> list[Argument]:
+    return ["q", _own(core, delivery).id, delivery.token, "", detail.to_wire(detail.ErrorDetail(kind, reason))]
+
+
+def _batch_answer(word: str) -> Ack | Failure:
+    if word in _ACKS:
+        return _ACKS[word]
+    return Failure(_FAILURES[word[0]], int(word[1:]) if word[1:] else None)
+
+
+def _settlement(core: QueueCore, item: Any) -> list[Argument]:
+    """The five arguments of one settlement (see lua/lib/settle.lua)."""
+    delivery = _own(core, _delivery_of(item))
+    if isinstance(item, Delivery):
+        return ["a", delivery.id, delivery.token, "", ""]
+    if isinstance(item, Done):
+        if item.result is None:
+            return ["a", delivery.id, delivery.token, "", ""]
+        return ["a", delivery.id, delivery.token, "+", core.results.encode("result", item.result, limit=MAX_RESULT_BYTES)]
+    if isinstance(item, Failed):
+        wait = "" if item.retry_in is None else str(duration_ms("retry_in", item.retry_in))
+        final = boolean("final", item.final)
+        return ["f", delivery.id, delivery.token, _NO_RETRY if final else wait, detail.to_wire(item.error)]
+    return ["r", delivery.id, delivery.token, duration_ms("delay", item.delay), ""]
+
+
+def _delivery_of(item: Any) -> Any:
+    if isinstance(item, Done | Failed | Released):
+        return item.delivery
+    return item
+
+
+def _own(core: QueueCore, delivery: Any) -> Delivery:
+    if not isinstance(delivery, Delivery):
+        raise InvalidInput(f"delivery must be a Delivery of this queue, not {type(delivery).__name__}")
+    if delivery.queue != core.name:
+        raise InvalidInput(f"delivery {delivery.id} is of queue {delivery.queue}; it can't be settled on {core.name}")
+    text("delivery.token", delivery.token)
+    return delivery
+
+
+def check_batch(name: str, items: Any) -> None:
+    if not isinstance(items, Sequence) or isinstance(items, str | bytes):
+        raise InvalidInput(f"{name} must be a sequence of deliveries, not {type(items).__name__}")

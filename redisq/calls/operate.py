@@ -1,0 +1,284 @@
+"""Builders of what operators call, and of what opens a queue."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any, NamedTuple
+
+from redisq.calls import Argument, Call, Kind
+from redisq.calls import heads as texts
+from redisq.calls.core import QueueCore
+from redisq.calls.records import many, one
+from redisq.errors import InvalidInput, UnsupportedServer
+from redisq.model import (
+    Attempt,
+    Cancel,
+    History,
+    Job,
+    JobHistory,
+    JobState,
+    Maintenance,
+    Page,
+    QueueInfo,
+)
+from redisq.policy import QueuePolicy
+from redisq.scripts import script
+from redisq.values import integer, text
+
+_COUNTED = (
+    JobState.READY, JobState.SCHEDULED, JobState.LEASED, JobState.COMPLETED, JobState.DEAD, JobState.CANCELLED,
+    JobState.QUARANTINED,
+)  # fmt: skip
+_SWEPT = ("due", "lapsed", "retention", "dedup")
+_LISTED = tuple(JobState)
+
+
+class Settings(NamedTuple):
+    """What `open` and `create` answer: whether the queue holds a declared policy, and its codec."""
+
+    declared: bool
+    codec: str
+    created: bool = False
+
+
+def open_queue(core: QueueCore) -> Call[Settings | None]:
+    """Holds this client's declaration against the stored one; None when there is no queue yet."""
+    return Call(
+        "open",
+        script("jobs/open"),
+        core.root,
+        _flat(core.declared),
+        lambda reply: Settings(reply[0] == b"1", _codec(core, reply[1])),
+        kind=Kind.READ,
+        missing=lambda: None,
+    )
+
+
+def create_queue(core: QueueCore) -> Call[Settings]:
+    """Makes the queue, or stores the policy of this client when none was declared before."""
+    declares = core.policy is not None
+    args: list[Argument] = [int(declares), len(core.declared), *_flat(core.declared), *_flat(core.stored)]
+    return Call(
+        "create",
+        script("jobs/create"),
+        core.root,
+        args,
+        lambda reply: Settings(declares, _codec(core, reply[1]), reply[0] == b"1"),
+        kind=Kind.READ,
+    )
+
+
+def alter(core: QueueCore, policy: QueuePolicy) -> Call[QueuePolicy]:
+    """Change the stored policy: the fields given to `policy`'s constructor, in one step. Returns the old policy.
+
+    Running clients go by the new fields at once; a client that starts later and declares an old value conflicts.
+    """
+    if not isinstance(policy, QueuePolicy):
+        raise InvalidInput(f"policy must be a QueuePolicy, not {type(policy).__name__}")
+    names = list(QueuePolicy.DEFAULTS)
+    args: list[Argument] = [len(names), *names, *_flat(policy.given)]
+
+    def decode(reply: list[bytes]) -> QueuePolicy:
+        return QueuePolicy.from_stored(dict(zip(names, (value.decode() for value in reply), strict=True)))
+
+    return Call("alter", script("jobs/alter"), core.root, args, decode, kind=Kind.WRITE)
+
+
+def pause(core: QueueCore) -> Call[None]:
+    """Stop handing out jobs, for every consumer, until `resume`; offers and settlements go on."""
+    return _pause(core, "pause", 1)
+
+
+def resume(core: QueueCore) -> Call[None]:
+    """End a pause and wake the takers that wait."""
+    return _pause(core, "resume", 0)
+
+
+def _pause(core: QueueCore, operation: str, on: int) -> Call[None]:
+    return Call(operation, script("jobs/pause"), core.root, [on], lambda _: None, kind=Kind.WRITE)
+
+
+def cancel(core: QueueCore, id: str) -> Call[Cancel]:
+    """End a waiting job at once (`cancelled`), or ask the holder of a leased one to stop (`requested`, again too).
+
+    `too-late` for a terminal job, `unknown` for none. After a request, fail, release and lapse end in cancelled; an ack
+    still wins.
+    """
+    return _verb(core, "cancel", id, lambda reply: Cancel(reply.decode()), Cancel.UNKNOWN)
+
+
+def retry(core: QueueCore, id: str) -> Call[bool]:
+    """Give a dead or quarantined job all its attempts again, at the tail; its ledger and history go on."""
+    return _verb(core, "retry", id, lambda reply: reply == b"1", False)
+
+
+def promote(core: QueueCore, id: str) -> Call[bool]:
+    """Make a scheduled job ready now, at the tail; False when it is not scheduled."""
+    return _verb(core, "promote", id, lambda reply: reply == b"1", False)
+
+
+def remove(core: QueueCore, id: str) -> Call[bool]:
+    """Delete a job, or what is left of a damaged one; False when unknown or leased. Its id is free at once."""
+    return _verb(core, "remove", id, lambda reply: reply == b"1", False)
+
+
+def _verb(core: QueueCore, operation: str, id: str, decode: Any, missing: Any) -> Call[Any]:
+    id = text("id", id)
+    return Call(operation, script(f"jobs/{operation}"), core.root, [id], decode, kind=Kind.WRITE,
+                missing=lambda: missing, ids=[id])  # fmt: skip
+
+
+def get(core: QueueCore, id: str) -> Call[Job | None]:
+    """The job as it stands now; None when unknown or removed. Raises CorruptRecord for a damaged one, SchemaMismatch
+    for a result of another type than `result_type`."""
+    return Call("get", script("jobs/get"), core.root, [text("id", id)], lambda reply: one(core, reply),
+                kind=Kind.READ, missing=lambda: None, ids=[id])  # fmt: skip
+
+
+def attempts(core: QueueCore, id: str) -> Call[list[Attempt]]:
+    """The ledger of a job, oldest first: its newest `attempt_cap` attempts. Empty for an unknown id."""
+
+    def decode(reply: list[Any]) -> list[Attempt]:
+        past = _past(reply)
+        return [] if past is None else texts.attempts(past, int(reply[1]))
+
+    return Call("attempts", script("jobs/past"), core.root, [text("id", id)], decode, kind=Kind.READ, missing=list)
+
+
+def history(core: QueueCore, id: str) -> Call[JobHistory]:
+    """The transitions of a job, oldest first: its newest `transition_cap`; `dropped` says how many went before."""
+
+    def decode(reply: list[Any]) -> JobHistory:
+        past, recorded = _past(reply), History(reply[0].decode()) is not History.OFF
+        if past is None or (not recorded and not past.history):
+            return JobHistory(entries=[], recorded=recorded)
+        rows = texts.transitions(past, int(reply[2]))
+        return JobHistory(entries=rows, recorded=recorded, dropped=rows[0].ordinal - 1 if rows else 0)
+
+    return Call("history", script("jobs/past"), core.root, [text("id", id)], decode, kind=Kind.READ,
+                missing=lambda: JobHistory(entries=[], recorded=True))  # fmt: skip
+
+
+def _past(reply: list[Any]) -> texts.Past | None:
+    head, lease, ledger, rows, error = reply[3:]
+    if head is None:
+        return None
+    return texts.Past(texts.head(head), None if lease is None else texts.lease(lease), ledger or b"", rows or b"",
+                      error or b"")  # fmt: skip
+
+
+def counts(core: QueueCore) -> Call[dict[JobState, int]]:
+    """How many jobs are in each state; costs the same however many there are."""
+    return Call("counts", script("jobs/info"), core.root, [], lambda reply: _counts(reply[2:]), kind=Kind.READ,
+                missing=lambda: _counts([0] * len(_COUNTED)))  # fmt: skip
+
+
+def info(core: QueueCore) -> Call[QueueInfo]:
+    """The queue at a glance. `oldest_ms` is when the job that a take would hand out next was created."""
+    return Call("info", script("jobs/info"), core.root, [], lambda reply: _info(core, reply), kind=Kind.READ,
+                missing=lambda: _info(core, [b"0", b"", *[0] * len(_COUNTED)]))  # fmt: skip
+
+
+def info_if_there(core: QueueCore) -> Call[QueueInfo | None]:
+    """As `info`, but None when there is no queue."""
+    return Call("info", script("jobs/info"), core.root, [], lambda reply: _info(core, reply), kind=Kind.READ,
+                missing=lambda: None)  # fmt: skip
+
+
+def _info(core: QueueCore, reply: list[Any]) -> QueueInfo:
+    paused, oldest, *numbers = reply
+    numbered = _counts(numbers)
+    return QueueInfo(
+        kind="jobs",
+        name=core.name,
+        counts=numbered,
+        paused=paused == b"1",
+        oldest_ms=int(oldest) if oldest else None,
+        dead=numbered[JobState.DEAD],
+    )
+
+
+def _counts(numbers: list[int]) -> dict[JobState, int]:
+    found = dict(zip(_COUNTED, numbers, strict=True))
+    return {state: found.get(state, 0) for state in JobState}
+
+
+def maintain(core: QueueCore, limit: int = 100) -> Call[Maintenance]:
+    """One bounded sweep: at most `limit` (1…1,000) due jobs, lapsed leases, past records and passed ids each."""
+    integer("limit", limit, 1, 1000)
+
+    def decode(reply: list[int]) -> Maintenance:
+        by_category = dict(zip(_SWEPT, reply[:4], strict=True))
+        return Maintenance(processed=sum(by_category.values()), pending=reply[4] == 1, by_category=by_category)
+
+    return Call("maintain", script("jobs/maintain"), core.root, [limit], decode, kind=Kind.WRITE,
+                missing=lambda: decode([0, 0, 0, 0, 0]))  # fmt: skip
+
+
+def jobs(
+    core: QueueCore,
+    *,
+    state: JobState | str | None = None,
+    name: str | None = None,
+    limit: int = 50,
+    cursor: str | None = None,
+) -> Call[Page]:
+    """A page of jobs, `limit` 1…1,000 of them: ready in reverse take order, scheduled by due time and leased by lease
+    end, latest first, terminal by finish, newest first; `state=None` walks all states in that order.
+
+    Every job that stayed where it was is seen once. A page may be short or empty while `cursor` is not None. A damaged
+    job stands as a `DamagedRecord`.
+    """
+    integer("limit", limit, 1, 1000)
+    wanted = None if state is None else _listed(state)
+    named = "" if name is None else text("name", name, empty=True)
+    current, place = (wanted or _LISTED[0], "") if cursor is None else _from_cursor(cursor, wanted)
+
+    def decode(reply: list[Any]) -> Page:
+        rest, columns = reply
+        items = [item for item in many(core, columns) if item is not None]
+        following: str | None = None
+        if rest:
+            following = _to_cursor(current, rest)
+        elif wanted is None and current is not _LISTED[-1]:
+            following = _to_cursor(_LISTED[_LISTED.index(current) + 1], b"")
+        return Page(items=items, cursor=following)
+
+    args: list[Argument] = [current.value, int(name is not None), named, limit, place]
+    return Call("jobs", script("jobs/list"), core.root, args, decode, kind=Kind.READ,
+                missing=lambda: Page(items=[]))  # fmt: skip
+
+
+def _listed(state: JobState | str) -> JobState:
+    try:
+        known = JobState(state)
+    except ValueError:
+        raise InvalidInput(f"state must be one of {', '.join(JobState)}, not {state!r}") from None
+    return known
+
+
+def _to_cursor(state: JobState, place: bytes) -> str:
+    return base64.urlsafe_b64encode(state.value.encode() + b" " + place).decode()
+
+
+def _from_cursor(cursor: str, wanted: JobState | None) -> tuple[JobState, bytes]:
+    try:
+        word, place = base64.b64decode(cursor, b"-_", validate=True).split(b" ", 1)
+        state = JobState(word.decode())
+    except (binascii.Error, ValueError, TypeError):
+        raise InvalidInput("cursor is not one that a page of this listing gave") from None
+    if wanted is not None and state is not wanted:
+        raise InvalidInput(f"cursor belongs to a listing of {state} jobs, not of {wanted} ones")
+    return state, place
+
+
+def _flat(fields: dict[str, str]) -> list[Argument]:
+    return [part for pair in fields.items() for part in pair]
+
+
+def _codec(core: QueueCore, stored: bytes) -> str:
+    name = stored.decode()
+    if name not in ("json", "msgpack"):
+        raise UnsupportedServer(f"queue {core.name} stores its payloads as {name!r}, which this release can't read")
+    return name

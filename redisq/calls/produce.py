@@ -1,0 +1,129 @@
+"""Builders of what producers call: `offer` and the chunks of `offer_many`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from redisq.calls import Argument, Call, Kind
+from redisq.calls.core import QueueCore
+from redisq.codec import MAX_PAYLOAD_BYTES
+from redisq.errors import InvalidInput
+from redisq.model import JobState, NewJob, Offer
+from redisq.policy import MAX_ATTEMPTS, Keep, keep_wire
+from redisq.scripts import script
+from redisq.values import Duration, duration_ms, integer, metadata, text, time_ms
+
+CHUNK_JOBS = 1000
+CHUNK_BYTES = 4 * 1024 * 1024
+BIG_PAYLOAD = 4096
+"""Payloads above this many bytes carry their size in the head, so that a take knows what it is about to reply."""
+
+_JOB_OVERHEAD = 256
+_NEW = {"r": JobState.READY, "s": JobState.SCHEDULED}
+_DUPLICATE = {
+    "R": JobState.READY, "S": JobState.SCHEDULED, "L": JobState.LEASED, "C": JobState.COMPLETED,
+    "D": JobState.DEAD, "X": JobState.CANCELLED, "Q": JobState.QUARANTINED, "M": None,
+}  # fmt: skip
+
+
+class Encoded(NamedTuple):
+    """One job as the offer script takes it."""
+
+    id: str
+    body: bytes
+    tail: str
+    due: str
+    meta: bytes
+
+    @property
+    def size(self) -> int:
+        return len(self.body) + len(self.meta) + _JOB_OVERHEAD
+
+
+def encode(core: QueueCore, job: NewJob, id: str) -> Encoded:
+    """Checks every option and encodes the value; raises InvalidInput naming the argument."""
+    body = core.codec.encode("value", job.value, limit=MAX_PAYLOAD_BYTES, validate=core.validate)
+    meta = b"" if not job.metadata else msgspec.json.encode(metadata(job.metadata))
+    return Encoded(id, body, _tail(job, len(body), bool(meta)), _due(job), meta)
+
+
+def offers(core: QueueCore, jobs: Sequence[Encoded]) -> Call[list[Offer]]:
+    """One script call for up to a chunk of jobs: each is stored whole, or all are not."""
+    args: list[Argument] = []
+    for job in jobs:
+        args += job
+
+    def decode(reply: bytes) -> list[Offer]:
+        return [_offer(job.id, letter) for job, letter in zip(jobs, reply.decode(), strict=True)]
+
+    return Call("offer", script("jobs/offer"), core.root, args, decode, kind=Kind.WRITE, ids=[job.id for job in jobs])
+
+
+def checked_id(job: NewJob) -> str | None:
+    return None if job.id is None else text("id", job.id)
+
+
+def chunks(jobs: Sequence[Encoded]) -> list[list[Encoded]]:
+    """In order, each of at most 1,000 jobs and 4 MiB (a single larger job alone)."""
+    result: list[list[Encoded]] = []
+    size = 0
+    for job in jobs:
+        if not result or len(result[-1]) == CHUNK_JOBS or size + job.size > CHUNK_BYTES:
+            result.append([])
+            size = 0
+        result[-1].append(job)
+        size += job.size
+    return result
+
+
+def new_job(
+    value: Any,
+    *,
+    id: str | None = None,
+    name: str = "",
+    delay: Duration | None = None,
+    at: datetime | None = None,
+    priority: int = 0,
+    max_attempts: int | None = None,
+    timeout: Duration | None = None,
+    keep: Keep | None | UnsetType = UNSET,
+    metadata: dict[str, str] | None = None,
+) -> NewJob:
+    return NewJob(value, id, name, delay, at, priority, max_attempts, timeout, keep, metadata)
+
+
+def _tail(job: NewJob, size: int, has_meta: bool) -> str:
+    """The part of the head that the producer fixes (see lua/lib/head.lua); "" for each default."""
+    fields = (
+        _unless(integer("priority", job.priority, -1000, 1000), 0),
+        "" if job.max_attempts is None else str(integer("max_attempts", job.max_attempts, 1, MAX_ATTEMPTS)),
+        "" if job.timeout is None else str(duration_ms("timeout", job.timeout, least=1)),
+        ("c" if job.id is not None else "") + ("m" if has_meta else ""),
+        "" if job.keep is UNSET else keep_wire(job.keep),
+        str(size) if size > BIG_PAYLOAD else "",
+    )
+    return f"{','.join(fields).rstrip(',')};{text('name', job.name, empty=True)}"
+
+
+def _due(job: NewJob) -> str:
+    if job.delay is not None and job.at is not None:
+        raise InvalidInput("give either delay or at, not both")
+    if job.at is not None:
+        return f"@{time_ms('at', job.at)}"
+    ms = 0 if job.delay is None else duration_ms("delay", job.delay)
+    return f"+{ms}" if ms else ""
+
+
+def _unless(value: int, default: int) -> str:
+    return "" if value == default else str(value)
+
+
+def _offer(id: str, letter: str) -> Offer:
+    if letter in _NEW:
+        return Offer(id, False, _NEW[letter])
+    return Offer(id, True, _DUPLICATE[letter])

@@ -1,0 +1,105 @@
+"""One worker process: takes rows in batches, handles them, settles them while it takes the next batch.
+
+It says `ready` on its standard output and begins when a line comes in. When its input ends, it finishes what it holds
+and leaves. The server is the one in $REDISQ_URL, which other users of the machine can't read, unlike an argument.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from redisq import Ack, Delivery, Done, Engine, Failed, Failure
+from redisq.demo.ledger import Ledger, Line, Step
+from redisq.demo.rows import Row, read, whole
+from redisq.demo.work import BrokenRow, OutOfLuck, Place, handle, places
+
+QUEUE = "airports"
+LEASE_S = 2.0
+IDLE_S = 0.5
+
+READY = "ready"
+HALF_WAY = "half-way"
+
+
+class Worker:
+    """`halt_after`: stop in the middle of a batch once so many rows are handled, and wait to be killed; 0 for never."""
+
+    def __init__(self, engine: Engine, ledger: Ledger, others: list[Place], batch: int, halt_after: int) -> None:
+        self._queue = engine.queue(QUEUE, Row)
+        self._ledger = ledger
+        self._others = others
+        self._batch = batch
+        self._halt_after = halt_after
+        self._held: list[Delivery] = []
+        self._handled = 0
+        self._stop = threading.Event()
+
+    def run(self) -> None:
+        _say(READY)
+        sys.stdin.readline()
+        threading.Thread(target=self._watch_input, daemon=True).start()
+        threading.Thread(target=self._renew, daemon=True).start()
+        settlements: list[Done | Failed] = []
+        while settlements or not self._stop.is_set():
+            limit, wait = (0, 0.0) if self._stop.is_set() else (self._batch, IDLE_S)
+            answers, taken = self._queue.exchange(settlements, limit, wait=wait)
+            self._note_answers(settlements, answers)
+            settlements = self._handle_all(taken)
+
+    def _handle_all(self, taken: list[Delivery]) -> list[Done | Failed]:
+        self._held = taken
+        for delivery in taken:
+            self._ledger.write(Line(Step.TOOK, delivery.id, delivery.fence))
+        settlements = []
+        for count, delivery in enumerate(taken, 1):
+            settlements.append(self._handle_one(delivery))
+            self._handled += 1
+            if self._halt_after and self._handled >= self._halt_after and 2 * count >= len(taken):
+                _say(HALF_WAY)
+                self._stop.wait()
+        return settlements
+
+    def _handle_one(self, delivery: Delivery) -> Done | Failed:
+        try:
+            metres = handle(delivery.value, delivery.attempt, self._others)
+        except (BrokenRow, OutOfLuck) as error:
+            self._ledger.write(Line(Step.FAILED, delivery.id, delivery.fence, note=str(error)))
+            return Failed(delivery, error, final=isinstance(error, BrokenRow))
+        self._ledger.write(Line(Step.DONE, delivery.id, delivery.fence, metres))
+        return Done(delivery, metres)
+
+    def _note_answers(self, settlements: Sequence[Done | Failed], answers: Sequence[Ack | Failure]) -> None:
+        for settlement, answer in zip(settlements, answers, strict=True):
+            delivery = settlement.delivery
+            note = answer.state if isinstance(answer, Failure) else answer
+            self._ledger.write(Line(Step.SETTLED, delivery.id, delivery.fence, note=note))
+
+    def _renew(self) -> None:
+        """Extends the leases of the batch in hand while it is worked on. Without it a slow batch is taken by others."""
+        while not self._stop.wait(LEASE_S / 3):
+            if held := self._held:
+                self._queue.renew_many(held)
+
+    def _watch_input(self) -> None:
+        sys.stdin.read()
+        self._stop.set()
+
+
+def _say(word: str) -> None:
+    sys.stdout.write(f"{word}\n")
+    sys.stdout.flush()
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Arguments: namespace, name of the worker, ledger file, rows of the file in use, batch size, where to halt."""
+    namespace, name, path, rows, batch, halt_after = arguments
+    others = places(whole(read(int(rows))))
+    with Engine(namespace=namespace, worker=name) as engine, Ledger(Path(path)) as ledger:
+        Worker(engine, ledger, others, int(batch), int(halt_after)).run()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

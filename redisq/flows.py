@@ -1,0 +1,356 @@
+"""The stories of several steps, written once as generators: a driver runs each step, in either world.
+
+A driver sends a step's result in, or throws its error, cancellation included: so `except` and `finally` here clean up
+for the sync and the async front end alike.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+from msgspec import UNSET, UnsetType
+
+from redisq.calls import Call, Commands, Flow, Handle, Kind, NoQueue, Wait, consume, operate, produce
+from redisq.calls.consume import Settlement, Taken
+from redisq.calls.core import Opened, QueueCore, directory
+from redisq.errors import IndeterminateWrite, InvalidInput, LeaseLost, OutOfMemory
+from redisq.frontend import Registry
+from redisq.model import Ack, Delivery, Failure, NewJob, Offer, QueueInfo, Renewal
+from redisq.policy import Keep
+from redisq.values import Duration, duration_ms, integer
+
+T = TypeVar("T")
+
+LOOK_EVERY = 2.0
+"""Seconds after which an idle taker looks by itself, whatever was lost."""
+
+WAIT_MS = 250
+"""How long one WAIT blocks: well under any socket timeout."""
+
+
+def use(core: QueueCore, build: Callable[[], Call[T]]) -> Flow[T]:
+    """Runs the call that `build` makes, once the stored settings were held against what this client declared.
+
+    The call is built before anything is sent, so that bad input is refused first; it is built again when the stored
+    codec turns out to be another one than was assumed.
+    """
+    call = build()
+    codec = core.codec.name
+    yield from _settle_terms(core, writes=call.kind is not Kind.READ)
+    if core.codec.name != codec:
+        call = build()
+    try:
+        result: T = yield call
+    except NoQueue:
+        yield from _create(core)
+        result = yield call
+    return result
+
+
+def _settle_terms(core: QueueCore, *, writes: bool) -> Flow[bool]:
+    """Compares this client's declaration with the queue, and stores it before a first write; False: there is no queue."""
+    if core.opened is Opened.NO:
+        found = yield operate.open_queue(core)
+        if found is None:
+            return False
+        _adopt(core, found)
+    if writes and not core.settled:
+        try:
+            yield from _create(core)
+        except OutOfMemory:
+            # a full server must still be drained: the queue goes by what it has until there is room to declare
+            return True
+    return True
+
+
+def _create(core: QueueCore) -> Flow[None]:
+    """Makes the queue and lists it. Listed before, and again after, so that no crash leaves a queue that nobody sees."""
+    listed = Commands(("HSET", core.directory, core.entry, "1"))
+    if core.opened is not Opened.UNDECLARED:
+        yield listed
+    made = yield operate.create_queue(core)
+    if made.created:
+        yield listed
+    _adopt(core, made)
+
+
+def _adopt(core: QueueCore, found: operate.Settings) -> None:
+    if found.codec != core.codec.name:
+        core.use_codec(found.codec)
+    core.opened = Opened.YES if found.declared else Opened.UNDECLARED
+
+
+def offer(
+    core: QueueCore,
+    value: Any,
+    *,
+    id: str | None = None,
+    name: str = "",
+    delay: Duration | None = None,
+    at: datetime | None = None,
+    priority: int = 0,
+    max_attempts: int | None = None,
+    timeout: Duration | None = None,
+    keep: Keep | None | UnsetType = UNSET,
+    metadata: dict[str, str] | None = None,
+    replicas: int = 0,
+) -> Flow[Offer]:
+    """Put a job in, and return its id, whether it is a duplicate, and its state.
+
+    id: the first offer of an id wins while its record, or the memory of it, lives; a later one changes nothing. Without
+    one the client makes an id, and a retried request is still one job. delay, at: not before that long, or that time
+    (an aware datetime; the past is now). priority: -1,000…1,000, higher first. max_attempts, timeout, keep: in place of
+    the policy's. metadata: str to str, 16 KiB. replicas: wait until so many replicas have it, at most `retry_for`.
+
+    Raises InvalidInput before anything is sent, OutOfMemory when the server is full, IndeterminateWrite when the reply
+    was lost for good or the replicas did not answer.
+    """
+    job = NewJob(value, id, name, delay, at, priority, max_attempts, timeout, keep, metadata)
+    offers = yield from offer_many(core, [job], replicas=replicas)
+    return offers[0]
+
+
+def offer_many(core: QueueCore, items: Iterable[Any], *, replicas: int = 0) -> Flow[list[Offer]]:
+    """Put many jobs in: values, or `NewJob` for those with options. The order is kept.
+
+    All are checked first. They go in chunks of at most 1,000 jobs or 4 MiB, one script call each, each whole or not at
+    all. When a chunk stays uncertain, IndeterminateWrite tells in `done` the offers before it.
+    """
+    integer("replicas", replicas, 0, 1000)
+    if isinstance(items, str | bytes) or not isinstance(items, Iterable):
+        raise InvalidInput(f"items must be an iterable of values or NewJob, not {type(items).__name__}")
+    jobs = [item if isinstance(item, NewJob) else NewJob(item) for item in items]
+    ids = [produce.checked_id(job) for job in jobs]
+    made = iter(core.ids.make(ids.count(None)))
+    named = [id if id is not None else next(made) for id in ids]
+
+    def encoded() -> list[produce.Encoded]:
+        return [produce.encode(core, job, id) for job, id in zip(jobs, named, strict=True)]
+
+    chunks = produce.chunks(encoded())
+    if not chunks:
+        return []
+    codec = core.codec.name
+    yield from _settle_terms(core, writes=True)
+    if core.codec.name != codec:
+        chunks = produce.chunks(encoded())
+    done: list[Offer] = []
+    for chunk in chunks:
+        try:
+            done += yield from use(core, lambda chunk=chunk: produce.offers(core, chunk))  # type: ignore[misc]
+        except IndeterminateWrite as error:
+            error.done = tuple(done)
+            raise
+    if replicas:
+        yield from _replicated(core, replicas, done)
+    return done
+
+
+def _replicated(core: QueueCore, replicas: int, offers: list[Offer]) -> Flow[None]:
+    """Waits until so many replicas have all that was written so far: they have it once they have a later write."""
+    stop = time.monotonic() + core.retry_for
+    while True:
+        left = max(0, math.ceil((stop - time.monotonic()) * 1000))
+        mark = ("HSET", core.directory, core.entry, "1")
+        _, have = yield Commands(mark, ("WAIT", replicas, min(left, WAIT_MS)))
+        if have >= replicas:
+            return
+        if left <= WAIT_MS:
+            raise IndeterminateWrite(
+                f"offer: stored on the master, but only {have} of {replicas} replicas confirmed it within "
+                f"{core.retry_for:g} s; it is lost if the master fails before they have it",
+                operation="offer",
+                ids=[each.id for each in offers],
+            )
+
+
+def take(core: QueueCore, *, lease: Duration | None = None, wait: Duration | None = 0) -> Flow[Delivery | None]:
+    """Claim the next job, or None when nothing is takeable. See `take_many`."""
+    found = yield from take_many(core, 1, lease=lease, wait=wait)
+    return found[0] if found else None
+
+
+def take_many(
+    core: QueueCore, limit: int, *, lease: Duration | None = None, wait: Duration | None = 0
+) -> Flow[list[Delivery]]:
+    """Claim up to `limit` (1…1,000) jobs in order, each under a lease of its own token.
+
+    Due jobs are promoted and lapsed leases recovered first. Fewer than `limit` means that nothing more is takeable, or
+    that the batch reached 8 MiB. lease: how long, None for the policy's. wait: block up to that long for the first
+    job, None for ever; an offer, a due time, a back-off's end or a resume wakes it. A payload that does not decode is
+    quarantined, and the take goes on to the next job.
+    """
+    integer("limit", limit, 1, consume.MAX_BATCH)
+    lease_ms = _lease_ms(lease)
+    found, _ = yield from _wait_and_take(core, limit, lease_ms, _seconds(wait))
+    return found
+
+
+def exchange(
+    core: QueueCore,
+    settlements: Sequence[Settlement],
+    limit: int,
+    *,
+    lease: Duration | None = None,
+    wait: Duration | None = 0,
+) -> Flow[tuple[list[Ack | Failure], list[Delivery]]]:
+    """Settle a batch and take the next one, in one script call: the normal step of a consumer's loop.
+
+    settlements: at most 1,000 deliveries (ack) or `Done`, `Failed`, `Released`; each answers for itself, a `Released`
+    with a `Failure` of its new state. limit: 0…1,000 jobs to take. lease, wait: as in `take_many`.
+    """
+    lease_ms, seconds = _lease_ms(lease), _seconds(wait)
+    answers, taken = yield from use(core, lambda: consume.exchange(core, settlements, limit, lease_ms))
+    if limit == 0:
+        return answers, []
+    found, _ = yield from _complete(core, taken, limit, lease_ms)
+    if not found and (seconds is None or seconds > 0):
+        found, _ = yield from _wait_and_take(core, limit, lease_ms, seconds)
+    return answers, found
+
+
+def _wait_and_take(
+    core: QueueCore, limit: int, lease_ms: int | None, seconds: float | None
+) -> Flow[tuple[list[Delivery], Taken]]:
+    """Looks, and then sleeps on the bell until there is something, or the time is up."""
+    stop = None if seconds is None else time.monotonic() + seconds
+    block, nudge = 0.0, False
+    while True:
+        call = consume.take(core, limit, lease_ms)
+        if (yield from _settle_terms(core, writes=True)):
+            taken = yield Wait(f"{core.root}:bell", block, call, nudge=nudge) if block > 0 else call
+            found, taken = yield from _complete(core, taken, limit, lease_ms)
+            if found:
+                return found, taken
+            soonest = taken.next_in
+        else:
+            if block > 0:
+                yield Wait(f"{core.root}:bell", block, operate.open_queue(core))
+            soonest = None
+        left = None if stop is None else stop - time.monotonic()
+        if left is not None and left <= 0:
+            return [], consume.NOTHING
+        block = min(LOOK_EVERY, *(each for each in (left, soonest) if each is not None), LOOK_EVERY)
+        nudge = soonest is not None and block == soonest
+        block = max(block, 0.001)
+
+
+def _complete(
+    core: QueueCore, taken: Taken, limit: int, lease_ms: int | None
+) -> Flow[tuple[list[Delivery], Taken]]:
+    """Repeats bounded passes until the batch is full or nothing more is takeable; sets undecodable jobs aside."""
+    found = list(taken.deliveries)
+    try:
+        while True:
+            if taken.undecodable:
+                yield consume.quarantine_many(core, taken.undecodable)
+            if len(found) >= limit or not (taken.more or taken.undecodable):
+                return found, taken
+            taken = yield consume.take(core, limit - len(found), lease_ms)
+            found += taken.deliveries
+    except BaseException:
+        if found:
+            yield consume.hand_back(core, found)
+        raise
+
+
+def ack_many(core: QueueCore, deliveries: Sequence[Delivery]) -> Flow[list[Ack]]:
+    """Finish many jobs, up to 1,000 in one script call; each answers for itself, a stale token with `lease-lost`."""
+    consume.check_batch("deliveries", deliveries)
+    answers: list[Ack] = []
+    for chunk in _slices(deliveries):
+        answers += yield from use(core, lambda chunk=chunk: consume.ack_many(core, chunk))  # type: ignore[misc]
+    return answers
+
+
+def renew_many(
+    core: QueueCore, deliveries: Sequence[Delivery], lease: Duration | None = None
+) -> Flow[list[Renewal | Ack]]:
+    """Extend many leases, up to 1,000 in one script call; a lost one answers `lease-lost`, a removed job `gone`."""
+    consume.check_batch("deliveries", deliveries)
+    lease_ms = _lease_ms(lease)
+    answers: list[Renewal | Ack] = []
+    for chunk in _slices(deliveries):
+        answers += yield from use(core, lambda chunk=chunk: consume.renew_many(core, chunk, lease_ms))  # type: ignore[misc]
+    return answers
+
+
+def process_one(
+    core: QueueCore,
+    handler: Callable[[Delivery], Any],
+    *,
+    lease: Duration | None = None,
+    renew_every: Duration | None = None,
+    wait: Duration | None = 0,
+) -> Flow[bool]:
+    """Take one job, run `handler(delivery)` while renewing its lease, and settle it; False when there was none.
+
+    The handler's return value is the result. Its exception is recorded as a failure and raised again; a result that
+    can't be stored fails the job finally, since finished work is never run again for its result. KeyboardInterrupt,
+    SystemExit, GeneratorExit and cancellation hand the job back, no attempt counted. renew_every: more than 0, less
+    than the lease; a third of it by default. A lost lease cancels an async handler, sets `delivery.lost` for a sync
+    one, records nothing and raises LeaseLost.
+    """
+    lease_ms = _lease_ms(lease)
+    every_ms = None if renew_every is None else duration_ms("renew_every", renew_every, least=1)
+    if every_ms is not None and lease_ms is not None and every_ms >= lease_ms:
+        raise InvalidInput(f"renew_every must be less than the lease: {every_ms} ms is not less than {lease_ms} ms")
+    found, taken = yield from _wait_and_take(core, 1, lease_ms, _seconds(wait))
+    if not found:
+        return False
+    delivery = found[0]
+    every = taken.lease / 3 if every_ms is None else every_ms / 1000
+    if every >= taken.lease:
+        yield consume.hand_back(core, found)
+        raise InvalidInput(f"renew_every must be less than the lease: {every:g} s is not less than {taken.lease:g} s")
+    yield from _handle(core, delivery, handler, lease_ms, taken.lease, every)
+    return True
+
+
+def _handle(
+    core: QueueCore, delivery: Delivery, handler: Callable[[Delivery], Any], lease_ms: int | None, lease: float, every: float
+) -> Flow[None]:
+    try:
+        result = yield Handle(handler, delivery, lambda: consume.renew_ms(core, delivery, lease_ms), lease, every)
+    except LeaseLost:
+        raise
+    except Exception as error:
+        yield consume.fail(core, delivery, error)
+        raise
+    except BaseException:
+        yield consume.hand_back(core, [delivery])
+        raise
+    try:
+        settled = consume.ack(core, delivery, result)
+    except InvalidInput as error:
+        yield consume.fail(core, delivery, error, final=True)
+        raise
+    yield settled
+
+
+def _slices(items: Sequence[T]) -> list[Sequence[T]]:
+    return [items[at : at + consume.MAX_BATCH] for at in range(0, len(items), consume.MAX_BATCH)]
+
+
+def _lease_ms(lease: Duration | None) -> int | None:
+    return None if lease is None else duration_ms("lease", lease, least=1)
+
+
+def _seconds(wait: Duration | None) -> float | None:
+    return None if wait is None else duration_ms("wait", wait) / 1000
+
+
+def queues(registry: Registry[Any]) -> Flow[list[QueueInfo]]:
+    """The queues of a namespace, by name; one that is listed but not there (yet, or any more) is left out."""
+    (listed,) = yield Commands(("HKEYS", directory(registry.namespace)))
+    found: list[QueueInfo] = []
+    for entry in sorted(entry.decode() for entry in listed):
+        kind, _, name = entry.partition(":")
+        if kind == "jobs":
+            info = yield operate.info_if_there(registry.core(name))
+            found += [] if info is None else [info]
+    return found

@@ -1,0 +1,314 @@
+"""The synchronous front end: `Engine` and `Queue`. Every method is a bound call or flow; there is no logic here."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from redisq import flows
+from redisq.calls import Call, Commands, Flow, Handle, NoQueue, Sleep, Step, Wait, consume, operate
+from redisq.calls.core import Opened, QueueCore
+from redisq.errors import InvalidInput, LeaseLost, RedisqError
+from redisq.frontend import Clock, Registry, lost_lease, name_method
+from redisq.model import QueueInfo
+from redisq.policy import QueuePolicy
+from redisq.transport import SyncSender, connect_sync, sync_from_client
+from redisq.values import Duration
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_log = logging.getLogger("redisq")
+
+
+class call(Generic[P, T]):
+    """A method that is one script call, made by a builder of `redisq.calls`."""
+
+    def __init__(self, build: Callable[Concatenate[QueueCore, P], Call[T]]) -> None:
+        self._build = build
+        self.__doc__ = build.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, queue: Any, owner: type) -> Callable[P, T]:
+        if queue is None:
+            return cast("Callable[P, T]", self)
+        build, core, sender = self._build, queue._core, queue._sender
+
+        def method(*args: P.args, **kwargs: P.kwargs) -> T:
+            made = build(core, *args, **kwargs)
+            if core.settled:
+                try:
+                    return cast("T", sender.run(made))
+                except NoQueue:
+                    core.opened = Opened.NO
+            return drive(sender, flows.use(core, lambda: build(core, *args, **kwargs)))
+
+        return name_method(method, build, queue, self._name)
+
+
+class flow(Generic[P, T]):
+    """A method that is a story of several steps, told in `redisq.flows`."""
+
+    def __init__(self, tell: Callable[Concatenate[QueueCore, P], Flow[T]]) -> None:
+        self._tell = tell
+        self.__doc__ = tell.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, queue: Any, owner: type) -> Callable[P, T]:
+        if queue is None:
+            return cast("Callable[P, T]", self)
+        tell, core, sender = self._tell, queue._core, queue._sender
+
+        def method(*args: P.args, **kwargs: P.kwargs) -> T:
+            return drive(sender, tell(core, *args, **kwargs))
+
+        return name_method(method, tell, queue, self._name)
+
+
+def drive(sender: SyncSender, story: Flow[T]) -> T:
+    """Runs a flow: does each step it yields, and sends the outcome back in."""
+    try:
+        step = next(story)
+        while True:
+            try:
+                outcome = _do(sender, step)
+            except BaseException as error:
+                step = story.throw(error)
+            else:
+                step = story.send(outcome)
+    except StopIteration as stop:
+        return cast("T", stop.value)
+
+
+def _do(sender: SyncSender, step: Step) -> Any:
+    if isinstance(step, Call):
+        return sender.run(step)
+    if isinstance(step, Wait):
+        return sender.run_wait(step)
+    if isinstance(step, Commands):
+        return sender.run_commands(step.commands)
+    if isinstance(step, Sleep):
+        return time.sleep(step.seconds)
+    return _handle(sender, step)
+
+
+def _handle(sender: SyncSender, step: Handle) -> Any:
+    """Calls the handler here while a thread renews; a lost lease is told by `delivery.lost`."""
+    keeper = _Keeper(sender, step)
+    keeper.start()
+    try:
+        result = step.handler(step.delivery)
+    except Exception as error:
+        keeper.stop()
+        if step.delivery.lost:
+            raise lost_lease(step) from error
+        raise
+    finally:
+        keeper.stop()
+    if step.delivery.lost:
+        raise lost_lease(step)
+    if inspect.isawaitable(result):
+        close = getattr(result, "close", None)
+        if close is not None:
+            close()
+        raise InvalidInput("an async handler needs an AsyncEngine")
+    return result
+
+
+class _Keeper:
+    """Renews one lease from a thread, and marks the delivery lost when the server refuses or the lease has run out."""
+
+    def __init__(self, sender: SyncSender, step: Handle) -> None:
+        self._sender = sender
+        self._step = step
+        self._done = threading.Event()
+        self._renewed = threading.Event()
+        self._ends = time.monotonic() + step.lease
+        self._threads = [
+            threading.Thread(target=target, name=f"redisq-{target.__name__.strip('_')}", daemon=True)
+            for target in (self._renew, self._watch)
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        self._done.set()
+        self._renewed.set()
+        self._threads[1].join()
+
+    def _renew(self) -> None:
+        pause = self._step.every
+        while not self._done.wait(pause):
+            sent = time.monotonic()
+            try:
+                self._sender.run(self._step.renew())
+            except LeaseLost:
+                self._lose()
+                return
+            except RedisqError as error:
+                _log.warning("can't renew the lease of job %s yet: %s", self._step.delivery.id, error)
+                pause = min(self._step.every, 0.2)
+                continue
+            pause = self._step.every
+            self._ends = sent + self._step.lease
+            self._renewed.set()
+
+    def _watch(self) -> None:
+        while not self._done.is_set():
+            left = self._ends - time.monotonic()
+            if left <= 0:
+                self._lose()
+                return
+            self._renewed.wait(left)
+            self._renewed.clear()
+
+    def _lose(self) -> None:
+        if not self._done.is_set():
+            msgspec.structs.force_setattr(self._step.delivery, "lost", True)
+            self._done.set()
+            self._renewed.set()
+
+
+class Queue:
+    """One job queue. Made by `Engine.queue`; safe to use from several threads."""
+
+    def __init__(self, core: QueueCore, sender: SyncSender) -> None:
+        self._core = core
+        self._sender = sender
+
+    @property
+    def name(self) -> str:
+        return self._core.name
+
+    offer = flow(flows.offer)
+    offer_many = flow(flows.offer_many)
+    take = flow(flows.take)
+    take_many = flow(flows.take_many)
+    exchange = flow(flows.exchange)
+    process_one = flow(flows.process_one)
+    ack = call(consume.ack)
+    ack_many = flow(flows.ack_many)
+    renew = call(consume.renew)
+    renew_many = flow(flows.renew_many)
+    release = call(consume.release)
+    fail = call(consume.fail)
+    quarantine = call(consume.quarantine)
+    get = call(operate.get)
+    attempts = call(operate.attempts)
+    history = call(operate.history)
+    jobs = call(operate.jobs)
+    counts = call(operate.counts)
+    info = call(operate.info)
+    cancel = call(operate.cancel)
+    retry = call(operate.retry)
+    promote = call(operate.promote)
+    remove = call(operate.remove)
+    pause = call(operate.pause)
+    resume = call(operate.resume)
+    alter = call(operate.alter)
+    maintain = call(operate.maintain)
+
+    def __repr__(self) -> str:
+        return f"Queue({self.name!r})"
+
+
+class Engine:
+    """A client of one server and namespace.
+
+    url: see README; None is `$REDISQ_URL`, then `redis://127.0.0.1:6379/0`. namespace: the front of every key, 1–256
+    bytes. clock: drives every script in place of the server's clock, for tests. retry_for: seconds that one operation
+    may spend on reconnects and repeats. worker: this client's name in the ledger, host:pid:random by default.
+
+    Nothing is sent before the first operation. Safe to use from several threads; after a fork connections reopen.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        namespace: str = "redisq",
+        clock: Clock | None = None,
+        retry_for: Duration = 10,
+        worker: str | None = None,
+    ) -> None:
+        self._registry: Registry[Queue] = Registry(namespace, worker, retry_for)
+        self._sender = connect_sync(url, clock=clock, retry_for=self._registry.retry_for)
+
+    @classmethod
+    def from_client(
+        cls,
+        client: Any,
+        *,
+        namespace: str = "redisq",
+        clock: Clock | None = None,
+        retry_for: Duration = 10,
+        worker: str | None = None,
+    ) -> Self:
+        """An engine with the connection settings of a `redis.Redis`, in a pool of its own; the client stays as it is."""
+        engine = cls.__new__(cls)
+        engine._registry = Registry(namespace, worker, retry_for)
+        engine._sender = sync_from_client(client, clock=clock, retry_for=engine._registry.retry_for)
+        return engine
+
+    @property
+    def url(self) -> str:
+        """The server's address for other processes of this host, password included."""
+        return self._sender.url
+
+    @property
+    def namespace(self) -> str:
+        return self._registry.namespace
+
+    def queue(
+        self,
+        name: str,
+        type: Any = Any,
+        *,
+        policy: QueuePolicy | None = None,
+        result_type: Any = Any,
+        codec: str | UnsetType = UNSET,
+        validate: bool = True,
+    ) -> Queue:
+        """The job queue `name`; no I/O. The same name gives the same object; other options raise InvalidInput.
+
+        type, result_type: what payloads and results are, anything msgspec decodes. policy: the settings this client
+        insists on; None adopts what is stored. codec: "json" (the default) or "msgpack", fixed by the first write.
+        validate: prove at offer that the payload decodes as `type`.
+        """
+        options = (type, policy, result_type, codec, validate)
+        known = self._registry.get(name, options)
+        if known is not None:
+            return known
+        return self._registry.add(name, options, Queue(self._registry.core(name, *options), self._sender))
+
+    def queues(self) -> list[QueueInfo]:
+        """Every queue of the namespace, by name."""
+        return drive(self._sender, flows.queues(self._registry))
+
+    def close(self) -> None:
+        """Close the connections; an embedded server ends with them."""
+        self._sender.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._sender!r}, namespace={self.namespace!r})"

@@ -1,0 +1,197 @@
+"""Fixtures of the whole suite. How to write a test stands in tests/README.md."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import pytest_asyncio
+import redis
+
+from tests.support.servers import NoServer, OwnServer, Pool, Server, own_server as start_own_server
+
+if TYPE_CHECKING:
+    from redisq import AsyncEngine, Engine, Queue
+    from redisq.testing import ManualClock
+    from tests.support.fronts import OpenEngine
+
+FRONTS = ("sync", "async")
+POOL = pytest.StashKey[Pool]()
+VERSIONS = pytest.StashKey[dict[str, str]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[POOL] = Pool()
+    config.stash[VERSIONS] = {}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "front" in metafunc.fixturenames:
+        metafunc.parametrize("front", FRONTS)
+    chosen_itself = any(mark.args[0] == "server" for mark in metafunc.definition.iter_markers("parametrize"))
+    if "server" in metafunc.fixturenames and not chosen_itself:
+        every = metafunc.definition.get_closest_marker("every_server") is not None
+        real = metafunc.definition.get_closest_marker("real_server") is not None
+        names = metafunc.config.stash[POOL].names(every=every, fake=not real)
+        metafunc.parametrize("server", names, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
+def server(request: pytest.FixtureRequest) -> Server:
+    """The server that the test runs on."""
+    pool = request.config.stash[POOL]
+    try:
+        return pool.get(request.param)
+    except NoServer as error:
+        if pool.kinds[request.param].required:
+            pytest.fail(f"the suite needs this server: {error}", pytrace=False)
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def open_server() -> Iterator[Callable[..., OwnServer]]:
+    """Starts private servers of the main kind, with more options if given (`"--appendonly", "yes"`)."""
+    servers: list[OwnServer] = []
+
+    def start(*options: str) -> OwnServer:
+        servers.append(start_own_server(*options))
+        return servers[-1]
+
+    yield start
+    for each in servers:
+        each.stop()
+
+
+@pytest.fixture
+def own_server(open_server: Callable[..., OwnServer]) -> OwnServer:
+    """A private server, for a test that stops, fills or flushes it."""
+    return open_server()
+
+
+@pytest.fixture
+def namespace() -> str:
+    """A namespace that no other test uses."""
+    return f"t{secrets.token_hex(6)}"
+
+
+@pytest.fixture
+def raw(server: Server) -> Iterator[redis.Redis]:
+    """A plain client of the same server, for looks and for damage."""
+    with server.client() as client:
+        yield client
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """The time that `engine` and `queue` live in."""
+    from redisq.testing import ManualClock
+
+    return ManualClock()
+
+
+@pytest.fixture
+def open_engine(server: Server, front: str, namespace: str, request: pytest.FixtureRequest) -> Iterator[OpenEngine]:
+    """Opens engines of the test's front end; all share the test's namespace unless told otherwise."""
+    from redisq import AsyncEngine, Engine
+    from tests.support.fronts import LoopThread, sync_face_of
+
+    default_namespace = namespace
+    thread = LoopThread() if front == "async" else None
+    engines: list[Engine] = []
+
+    def open_one(namespace: str | None = None, clock: ManualClock | None = None, **options: Any) -> Engine:
+        options = {"url": server.url, "namespace": namespace or default_namespace, "clock": clock, **options}
+        engine = Engine(**options) if thread is None else sync_face_of(thread, lambda: AsyncEngine(**options))
+        engines.append(engine)
+        return engine
+
+    try:
+        yield open_one
+    finally:
+        for engine in engines:
+            engine.close()
+        if thread is not None:
+            thread.close()
+    if request.node.get_closest_marker("leaves_damage") is None:
+        assert damage(server, namespace) == []
+
+
+@pytest_asyncio.fixture
+async def open_async_engine(server: Server, namespace: str) -> AsyncIterator[Callable[..., AsyncEngine]]:
+    """Opens `AsyncEngine`s as they are, for tests of what only async code can do."""
+    from redisq import AsyncEngine
+
+    engines: list[AsyncEngine] = []
+
+    def open_one(**options: Any) -> AsyncEngine:
+        engines.append(AsyncEngine(**{"url": server.url, "namespace": namespace, **options}))
+        return engines[-1]
+
+    yield open_one
+    for engine in engines:
+        await engine.aclose()
+
+
+@pytest.fixture
+def engine(open_engine: OpenEngine, clock: ManualClock) -> Engine:
+    """An engine whose time is `clock`."""
+    return open_engine(clock=clock)
+
+
+@pytest.fixture
+def queue(engine: Engine) -> Queue[Any]:
+    """The job queue "jobs" of `engine`."""
+    return engine.queue("jobs")
+
+
+@pytest.fixture
+def keys(raw: redis.Redis, namespace: str) -> Callable[..., list[str]]:
+    """Lists the keys of the test's namespace, or of an engine's, sorted."""
+
+    def names(of: Engine | None = None) -> list[str]:
+        wanted = namespace if of is None else of.namespace
+        return sorted(key.decode() for key in raw.scan_iter(match=f"*{wanted}*", count=1000))
+
+    return names
+
+
+def damage(server: Server, namespace: str) -> list[str]:
+    """What `check` finds in the queues of a namespace."""
+    from redisq import Engine
+
+    try:
+        from redisq.testing.check import check
+    except ImportError:  # TODO: until redisq.testing.check is written
+        return []
+    with Engine(server.url, namespace=namespace) as engine:
+        found: list[str] = []
+        for info in engine.queues():
+            queue = engine.queue(info.name) if info.kind == "jobs" else engine.events(info.name)
+            found += check(queue)
+        return found
+
+
+# What the summary says about servers: each worker process of xdist reports the ones that it started.
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    pool = session.config.stash[POOL]
+    session.config.stash[VERSIONS].update(pool.versions)
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["servers"] = pool.versions
+    pool.close()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    node.config.stash[VERSIONS].update(getattr(node, "workeroutput", {}).get("servers", {}))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    terminalreporter.section("servers")
+    for name, version in sorted(config.stash[VERSIONS].items()):
+        terminalreporter.line(f"{name}: {version}")
+    for reason in config.stash[POOL].skipped():
+        terminalreporter.line(f"SKIPPED {reason}", yellow=True)
