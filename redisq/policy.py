@@ -116,6 +116,7 @@ class Keep:
     """
 
     __slots__ = ("_rules",)
+    _rules: tuple[tuple[int | None, int | None], ...]
 
     def __init__(
         self,

@@ -14,7 +14,7 @@ from redisq.calls.heads import head
 from redisq.codec import MAX_RESULT_BYTES, Undecodable
 from redisq.errors import CorruptRecord, InvalidInput, LeaseLost
 from redisq.ids import nonce
-from redisq.model import Ack, Delivery, Done, Failed, Failure, JobState, Released, Renewal
+from redisq.model import Ack, Delivery, Done, ErrorDetail, Failed, Failure, JobState, Released, Renewal
 from redisq.scripts import script
 from redisq.values import Duration, boolean, duration_ms, integer, text
 
@@ -64,8 +64,7 @@ def exchange(
     core: QueueCore, settlements: Sequence[Settlement], limit: int, lease_ms: int | None, *, started: bool = True
 ) -> Call[tuple[list[Ack | Failure], Taken]]:
     """Settles a batch, then takes the next one: one script."""
-    if not isinstance(settlements, Sequence) or isinstance(settlements, str | bytes):
-        raise InvalidInput(f"settlements must be a sequence, not {type(settlements).__name__}")
+    check_batch("settlements", settlements)
     if len(settlements) > MAX_BATCH:
         raise InvalidInput(f"settlements must be at most {MAX_BATCH:,}, not {len(settlements):,}")
     integer("limit", limit, 0, MAX_BATCH)
@@ -291,7 +290,7 @@ def _settle_many(core: QueueCore, operation: str, items: Sequence[Sequence[Argum
 
 
 def _quarantine_item(core: QueueCore, delivery: Any, kind: str, reason: str) -> list[Argument]:
-    return ["q", _own(core, delivery).id, delivery.token, "", detail.to_wire(detail.ErrorDetail(kind, reason))]
+    return ["q", _own(core, delivery).id, delivery.token, "", detail.to_wire(ErrorDetail(kind, reason))]
 
 
 def _batch_answer(word: str) -> Ack | Failure:
@@ -333,4 +332,4 @@ def _own(core: QueueCore, delivery: Any) -> Delivery:
 
 def check_batch(name: str, items: Any) -> None:
     if not isinstance(items, Sequence) or isinstance(items, str | bytes):
-        raise InvalidInput(f"{name} must be a sequence of deliveries, not {type(items).__name__}")
+        raise InvalidInput(f"{name} must be a list or tuple of deliveries, not {type(items).__name__}")

@@ -15,22 +15,22 @@ from redisq.errors import InvalidInput, RedisqError, Unavailable
 COMMANDS: tuple[click.Command, ...] = (demo.command,)
 
 
-class Failed(click.ClickException):
-    """An error that the user should read as one line, without a traceback."""
-
-    def __init__(self, error: RedisqError) -> None:
-        super().__init__(str(error))
-        self.exit_code = 3 if isinstance(error, Unavailable) else 2 if isinstance(error, InvalidInput) else 1
+class NoServer(click.ClickException):
+    exit_code = 3
 
 
 class Commands(click.Group):
-    """Turns the errors of the library into messages and exit codes, for all commands alike."""
+    """Turns the library's errors into messages without a traceback and exit codes, for all commands alike."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except Unavailable as error:
+            raise NoServer(str(error)) from error
+        except InvalidInput as error:
+            raise click.UsageError(str(error)) from error
         except RedisqError as error:
-            raise Failed(error) from error
+            raise click.ClickException(str(error)) from error
 
 
 @click.group(cls=Commands, commands=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})

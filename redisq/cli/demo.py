@@ -43,9 +43,9 @@ def command(workers: int, rows: int, url: str) -> None:
 
     On a server of yours the demo uses a namespace of its own and removes it afterwards.
     """
-    if url.startswith("memory:"):
+    if url.startswith(("memory:", "sentinel:")):
         raise click.BadParameter(
-            "memory:// is seen by one process only, and the workers are several", param_hint="--url"
+            "the demo runs on redis://, rediss://, unix:// and embedded:// only", param_hint="--url"
         )
     try:
         holds = run(url, workers=workers, rows=rows)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import redis
 
 from redisq import Backoff, Engine, Job, JobState, Keep, NewJob, Queue, QueuePolicy
 from redisq.demo.crew import Crew
@@ -42,7 +43,7 @@ def run(url: str, *, workers: int, rows: int) -> bool:
     namespace = f"redisq-demo-{secrets.token_hex(4)}"
     with (
         tempfile.TemporaryDirectory(prefix="redisq-demo-") as folder,
-        Engine(url, namespace=namespace, retry_for=5) as engine,
+        Engine(url, namespace=namespace, retry_for=3) as engine,
     ):
         queue = engine.queue(QUEUE, Row, policy=POLICY, validate=False)
         queue.counts()
@@ -51,16 +52,19 @@ def run(url: str, *, workers: int, rows: int) -> bool:
         click.echo("The job of each row: find the nearest other airport.")
         try:
             with Crew(Path(folder), engine.url, namespace, workers=workers, rows=len(raws)) as crew:
-                accepted = _work(queue, raws, crew)
+                progress = Progress(len(raws))
+                try:
+                    accepted = _work(queue, raws, crew, progress)
+                finally:
+                    progress.end()
                 crew.send_home()
             return _count(queue, raws, accepted, crew)
         finally:
-            queue.delete(force=True)
+            _erase(engine.url, namespace)
 
 
-def _work(queue: Queue, raws: list[RawRow], crew: Crew) -> list[str]:
+def _work(queue: Queue, raws: list[RawRow], crew: Crew, progress: Progress) -> list[str]:
     """Offer all rows while the crew works, kill one worker half-way, wait for the end. The ids that were accepted."""
-    progress = Progress(len(raws))
     chunks = _offers(queue, raws)
     accepted: list[str] = []
     killed = False
@@ -81,7 +85,6 @@ def _work(queue: Queue, raws: list[RawRow], crew: Crew) -> list[str]:
         elif time.monotonic() - moved > STALL_S:
             raise DemoFailed(f"no row came to its end for {STALL_S:g} s: {_note(counts)}")
         progress.update(done, _note(counts))
-    progress.end()
     if not killed:
         raise DemoFailed(f"{crew.victim.name} got too few rows to be killed in the middle: use more --rows")
     return accepted
@@ -113,6 +116,16 @@ def _jobs(queue: Queue) -> list[Job]:
         page = queue.jobs(limit=500, cursor=page.cursor)
         found += page.items
     return found
+
+
+def _erase(url: str, namespace: str) -> None:
+    """Remove every key of the run. Its namespace is random, so no key of anyone else has it in its name."""
+    try:
+        with redis.Redis.from_url(url) as client:
+            for key in client.scan_iter(match=f"*{namespace}*", count=1_000):
+                client.unlink(key)
+    except redis.RedisError as error:
+        raise DemoFailed(f"keys with {namespace} in their name may be left on the server: {error}") from error
 
 
 def _note(counts: dict[JobState, int]) -> str:

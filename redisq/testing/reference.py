@@ -873,7 +873,7 @@ def _detail(error: Any) -> ErrorDetail:
     if isinstance(error, ErrorDetail):
         return error
     if isinstance(error, str):
-        return ErrorDetail("", error)
+        return ErrorDetail("Error", error)
     if isinstance(error, BaseException):
         return ErrorDetail(type(error).__name__, str(error), "".join(traceback.format_exception(error)))
     raise InvalidInput(f"error must be an exception, a str or an ErrorDetail, not {type(error).__name__}")

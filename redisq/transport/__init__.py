@@ -19,7 +19,7 @@ A sender has (the Async one's methods are awaited):
                           a server error among them is raised
     .close() / .aclose()  gives everything back; a closed sender raises InvalidInput
 
-`NoQueue` is raised for a call without `missing` on a queue that does not exist: open the queue and run the call again.
+`calls.NoQueue` is raised for a call without `missing` on a queue that does not exist: open the queue and run the call again.
 
 Modules: `urls` and `target` (what to connect to), `embedded` and `memory` (servers of our own), `check` (is this server
 good enough), `wire` (connections), `retry` (the discipline of repeats, no I/O), `sender` (calls on the wire).
@@ -30,13 +30,11 @@ from __future__ import annotations
 from typing import Any
 
 from redisq.transport import target
-from redisq.transport.retry import NoQueue
 from redisq.transport.sender import AsyncSender, Clock, SyncSender
 
 __all__ = [
     "AsyncSender",
     "Clock",
-    "NoQueue",
     "SyncSender",
     "async_from_client",
     "connect_async",

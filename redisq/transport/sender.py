@@ -16,9 +16,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar, cast
 
-from redisq.calls import Call, Kind, Wait
+from redisq.calls import Call, Kind, NoQueue, Wait
 from redisq.errors import CorruptRecord, RedisqError
-from redisq.transport.retry import NoQueue, Outcome, Pause, Request, Steps, conduct, first_word, refusal
+from redisq.transport.retry import Outcome, Pause, Request, Steps, conduct, first_word, refusal
 from redisq.transport.target import Target
 from redisq.transport.urls import redacted
 from redisq.transport.wire import AsyncWire, Command, Lost, Wire

@@ -66,6 +66,11 @@ def _change(run: Run, id: str, **changes: object) -> None:
     run.jobs[id] = msgspec.structs.replace(run.jobs[id], **changes)
 
 
+def _deliver_again(run: Run, id: str, fence: int) -> None:
+    run.other += [*_took(id, fence), _settled(id, fence)]
+    _change(run, id, attempts=run.jobs[id].attempts + 1)
+
+
 SPOILED: dict[str, tuple[Callable[[Run], object], set[str]]] = {
     "not accepted": (lambda run: run.accepted.remove("A"), {"all rows: accepted as jobs"}),
     "job lost": (
@@ -90,7 +95,7 @@ SPOILED: dict[str, tuple[Callable[[Run], object], set[str]]] = {
         {"attempts that the queue counted: deliveries"},
     ),
     "delivered again without a reason": (
-        lambda run: (run.other.extend([*_took("A", 9), _settled("A", 9)]), _change(run, "A", attempts=2)),
+        lambda run: _deliver_again(run, "A", 9),
         {"these rows and no others: delivered again"},
     ),
     "killed worker's row not recovered": (

@@ -7,14 +7,14 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import redis
 from click.testing import CliRunner
 
-from redisq import Engine
 from redisq.cli import main
+from tests.support.servers import OwnServer
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -29,7 +29,6 @@ def test_every_block_is_of_a_kind_that_is_run_here() -> None:
     assert len(PYTHON) == sum(kind == "text" for kind, _ in BLOCKS) >= 3
 
 
-@pytest.mark.real_server
 @pytest.mark.parametrize(("code", "output"), PYTHON)
 def test_python_prints_what_it_says(code: str, output: str, tmp_path: Path) -> None:
     script = tmp_path / "example.py"
@@ -62,8 +61,7 @@ def test_commands_exist(command: list[str]) -> None:
             pytest.fail("a command that this test does not know")
 
 
-@pytest.mark.parametrize("setting", SETTINGS, ids=" ".join)
-def test_settings_exist_on_the_server(setting: list[str], tmp_path: Path) -> None:
-    name, value = setting
-    with Engine("embedded://") as engine, redis.Redis.from_url(engine.url) as client:
-        assert client.config_set(name, value)
+def test_the_server_starts_with_these_settings(open_server: Callable[..., OwnServer]) -> None:
+    server = open_server(*(word for name, value in SETTINGS for word in (f"--{name}", value)))
+    with server.client(decode_responses=True) as client:
+        assert [[name, client.config_get(name)[name]] for name, _ in SETTINGS] == SETTINGS

@@ -19,7 +19,7 @@ def _demo(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_it_proves_itself_on_an_embedded_server() -> None:
     done = _demo()
     assert (done.returncode, "[NO]" in done.stdout) == (0, False), done.stdout + done.stderr
-    marks = re.findall(r"^  \[ok\] (.*?)  +([\d,]+) +([\d,]+)$", done.stdout, re.MULTILINE)
+    marks = re.findall(r"^  \[ok\] (.*?) +([\d,]+) +([\d,]+)$", done.stdout, re.MULTILINE)
     counts = {title: (left, right) for title, left, right in marks}
     assert len(marks) == 13
     assert counts["all rows: came to an end"] == ("300", "300")

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol, Self, TypeVar, cast
 
-from redisq import AsyncEngine, AsyncEventQueue, AsyncQueue, Engine
+from redisq import AsyncEngine, AsyncQueue, Engine
 from redisq.testing import ManualClock
 
 T = TypeVar("T")
@@ -75,7 +75,7 @@ class LoopThread:
 class Face:
     """The synchronous face of an asynchronous object, and of the queues that it returns."""
 
-    _WRAPPED = (AsyncEngine, AsyncQueue, AsyncEventQueue)
+    _WRAPPED = (AsyncEngine, AsyncQueue)
 
     def __init__(self, thread: LoopThread, target: Any) -> None:
         self._thread = thread

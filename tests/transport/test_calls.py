@@ -14,7 +14,7 @@ import redis
 from redisq import errors
 from redisq.calls import Kind, Wait
 from redisq.testing import ManualClock
-from redisq.transport import NoQueue
+from redisq.calls import NoQueue
 from tests.support.servers import Server
 from tests.transport import faces, tiny
 from tests.transport.faces import Face

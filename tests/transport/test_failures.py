@@ -189,7 +189,7 @@ def test_a_wrong_password(
 @pytest.mark.parametrize(
     ("rules", "said"),
     [
-        (["+@all", "~other*"], "keys"),
+        (["+@all", "~other*"], "key"),
         (["+@all", "-evalsha", "~*"], "evalsha"),
         (["+@all", "-rpush", "~*"], "rpush"),
         (["+@all", "-script", "~*"], "script"),

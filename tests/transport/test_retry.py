@@ -11,7 +11,8 @@ from redis.connection import DefaultParser
 
 from redisq import errors
 from redisq.calls import Call, Kind
-from redisq.transport.retry import NoQueue, Pause, Request, Send, conduct
+from redisq.calls import NoQueue
+from redisq.transport.retry import Pause, Request, Send, conduct
 from redisq.transport.wire import Command, Lost
 from tests.transport import tiny
 

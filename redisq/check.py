@@ -1,0 +1,236 @@
+"""Walks the keys of one job queue and names every broken invariant.
+
+Reads in bounded steps and writes nothing. On a queue that others use meanwhile a job may move between two steps: what a
+second walk names again is real.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from redisq.calls import Commands, Flow
+from redisq.calls.core import QueueCore
+from redisq.calls.heads import Head, head, lease
+
+_HASHES = ("head", "body", "lease", "meta", "result", "error", "attempts", "history", "ghost", "broken", "groups")
+_SETS = ("ranked", "sched", "leased", "completed", "dead", "cancelled", "quarantined", "aging", "seen")
+_LISTS = ("ready",)
+_TERMINAL = {"c": "completed", "d": "dead", "x": "cancelled", "q": "quarantined"}
+_OWNED = ("meta", "result", "error", "attempts", "history")
+_STEP = 1000
+
+Column = dict[bytes, Any]
+
+
+def walk(core: QueueCore) -> Flow[list[str]]:
+    """The broken invariants of a queue, one sentence each; empty when all is well."""
+    problems: list[str] = yield from _types(core)
+    if problems:
+        return problems
+    columns: dict[str, Column] = {}
+    for name in _HASHES:
+        columns[name] = yield from _scan("HSCAN", f"{core.root}:{name}")
+    for name in _SETS:
+        columns[name] = yield from _scan("ZSCAN", f"{core.root}:{name}")
+    ready = yield from _list(f"{core.root}:ready")
+    (first,) = yield Commands(("HGET", core.root, "first"))
+    groups: dict[bytes, Column] = {}
+    for field in _expected_groups(columns) | set(columns["groups"]):
+        groups[field] = yield from _scan("ZSCAN", f"{core.root}:group:".encode() + field)
+    snapshot = _Snapshot(core, columns, ready, int(first or 0), groups)
+    return list(snapshot.problems())
+
+
+class _Snapshot:
+    """All columns of a queue as they were read."""
+
+    def __init__(
+        self,
+        core: QueueCore,
+        columns: dict[str, Column],
+        ready: list[bytes],
+        first: int,
+        groups: dict[bytes, Column],
+    ) -> None:
+        self.core = core
+        self.columns = columns
+        self.ready = ready
+        self.first = first
+        self.groups = groups
+        self.broken = columns["broken"]
+        self.heads: dict[bytes, Head] = {}
+        self.damaged: dict[bytes, str] = {}
+        for id, text in columns["head"].items():
+            try:
+                self.heads[id] = head(text)
+            except ValueError as error:
+                self.damaged[id] = str(error)
+
+    def problems(self) -> Iterator[str]:
+        for id, reason in self.broken.items():
+            yield f"{_job(id)} was set aside: {reason.decode(errors='replace')}"
+        for id, reason in self.damaged.items():
+            if id not in self.broken:
+                yield f"{_job(id)}: {reason}"
+        yield from self._places()
+        yield from self._terminal()
+        yield from self._leases()
+        yield from self._columns()
+        yield from self._ghosts()
+        yield from self._memory()
+
+    def _places(self) -> Iterator[str]:
+        """Each live job in exactly one index; each index entry with a head."""
+        places: dict[bytes, list[str]] = defaultdict(list)
+        for index in ("ranked", "sched", "leased"):
+            for id in self.columns[index]:
+                places[id].append(index)
+        for id, live in self._list_entries():
+            if live:
+                places[id].append("ready")
+        for state in _TERMINAL.values():
+            for id in self.columns[state]:
+                places[id].append(state)
+        for id, standing in self.heads.items():
+            wanted = {"ready", "ranked", "sched", "leased"} if standing.waiting else {_TERMINAL[standing.letter]}
+            found = places.get(id, [])
+            if id not in self.broken and (len(found) != 1 or found[0] not in wanted):
+                where = " and ".join(found) or "no index"
+                yield f"{_job(id)} belongs in one of {', '.join(sorted(wanted))}, and stands in {where}"
+        for id, found in places.items():
+            if id not in self.heads and id not in self.damaged and id not in self.broken:
+                yield f"{_job(id)} stands in {' and '.join(found)} but has no head"
+
+    def _list_entries(self) -> Iterator[tuple[bytes, bool]]:
+        """The entries of the ready list, each with whether it counts."""
+        seen: Counter[bytes] = Counter()
+        for id in self.ready:
+            seen[id] += 1
+            yield id, seen[id] > _ghost_count(self.columns["ghost"].get(id))
+
+    def _terminal(self) -> Iterator[str]:
+        """Each terminal job in the group of its state and name, with the same score; each group of terminal jobs."""
+        expected: dict[bytes, Column] = defaultdict(dict)
+        for id, standing in self.heads.items():
+            if not standing.waiting and id in self.columns[_TERMINAL[standing.letter]]:
+                expected[_group(standing)][id] = self.columns[_TERMINAL[standing.letter]][id]
+        for field, members in self.groups.items():
+            if field not in self.columns["groups"]:
+                yield f"group {_shown(field)} is not listed"
+            if not members:
+                yield f"group {_shown(field)} is listed but empty"
+            for id in members.keys() | expected[field].keys():
+                if members.get(id) != expected[field].get(id) and id not in self.broken:
+                    yield f"{_job(id)} is not in group {_shown(field)} as it is in its state"
+
+    def _leases(self) -> Iterator[str]:
+        for id in self.columns["lease"].keys() - self.columns["leased"].keys():
+            yield f"{_job(id)} has a lease without an end: it would never lapse"
+        for id in self.columns["leased"].keys() - self.columns["lease"].keys():
+            yield f"{_job(id)} stands in leased but has no lease"
+        for id, text in self.columns["lease"].items():
+            try:
+                lease(text)
+            except ValueError:
+                yield f"{_job(id)}: its lease is damaged"
+
+    def _columns(self) -> Iterator[str]:
+        """Each job with its payload; nothing left of a job that is gone."""
+        for id in self.columns["head"].keys() - self.columns["body"].keys() - self.broken.keys():
+            yield f"{_job(id)}: its payload is missing"
+        for name in ("body", *_OWNED):
+            for id in self.columns[name].keys() - self.columns["head"].keys() - self.broken.keys():
+                yield f"{_job(id)} left something in {name}"
+
+    def _ghosts(self) -> Iterator[str]:
+        """The count of dead list entries per id, their sum, and the place of the live entry behind them."""
+        ghosts = {id: value for id, value in self.columns["ghost"].items() if id != b""}
+        total = sum(_ghost_count(value) for value in ghosts.values())
+        stored = int(self.columns["ghost"].get(b"", 0))
+        if stored != total:
+            yield f"{stored} dead list entries are counted in sum, {total} one by one"
+        positions: dict[bytes, list[int]] = defaultdict(list)
+        for index, id in enumerate(self.ready):
+            positions[id].append(self.first + index)
+        for id, found in positions.items():
+            count = _ghost_count(ghosts.get(id))
+            if len(found) > count + 1:
+                yield f"{_job(id)} stands {len(found)} times in ready, {count} of them dead"
+            mark = ghosts.get(id, b"").partition(b",")[2]
+            if count and len(found) == count + 1 and int(mark or -1) != found[-1]:
+                yield f"{_job(id)} has its live list entry marked at {_shown(mark)}, not at {found[-1]}"
+        for id, value in ghosts.items():
+            if len(positions[id]) < _ghost_count(value):
+                yield f"{_job(id)} is counted dead {_ghost_count(value)} times in ready, and stands there {len(positions[id])} times"
+
+    def _memory(self) -> Iterator[str]:
+        for id in self.columns["seen"].keys() & self.columns["head"].keys():
+            yield f"{_job(id)} is remembered as removed, and there"
+        for id in self.columns["aging"]:
+            standing = self.heads.get(id)
+            if (standing is None or standing.waiting) and id not in self.broken:
+                yield f"{_job(id)} is to be removed by age, and is not finished"
+
+
+def _types(core: QueueCore) -> Flow[list[str]]:
+    """Keys of a foreign type, and keys that would expire."""
+    wanted = {name: kind for names, kind in ((_HASHES, "hash"), (_SETS, "zset"), (_LISTS, "list")) for name in names}
+    problems = []
+    for name, kind in {"": "hash", **wanted, "bell": "list"}.items():
+        key = f"{core.root}:{name}" if name else core.root
+        found, ttl = yield Commands(("TYPE", key), ("PTTL", key))
+        if found.decode() not in ("none", kind):
+            problems.append(f"key {key} holds a {found.decode()} where a {kind} belongs")
+        elif ttl >= 0:
+            problems.append(f"key {key} would expire in {ttl} ms: nothing of a queue may")
+    return problems
+
+
+def _expected_groups(columns: dict[str, Column]) -> set[bytes]:
+    fields = set()
+    for text in columns["head"].values():
+        try:
+            standing = head(text)
+        except ValueError:
+            continue
+        if not standing.waiting:
+            fields.add(_group(standing))
+    return fields
+
+
+def _group(standing: Head) -> bytes:
+    return f"{_TERMINAL[standing.letter]}:{standing.fixed.name}".encode()
+
+
+def _scan(command: str, key: str | bytes) -> Flow[Column]:
+    """A hash or a sorted set, read in steps."""
+    found: Column = {}
+    cursor = b"0"
+    while True:
+        ((cursor, flat),) = yield Commands((command, key, cursor, "COUNT", _STEP))
+        found.update(zip(flat[::2], flat[1::2], strict=True))
+        if cursor == b"0":
+            return found
+
+
+def _list(key: str) -> Flow[list[bytes]]:
+    found: list[bytes] = []
+    while True:
+        (part,) = yield Commands(("LRANGE", key, len(found), len(found) + _STEP - 1))
+        found += part
+        if len(part) < _STEP:
+            return found
+
+
+def _ghost_count(value: bytes | None) -> int:
+    return int(value.partition(b",")[0]) if value else 0
+
+
+def _job(id: bytes) -> str:
+    return f"job {_shown(id)}"
+
+
+def _shown(text: bytes) -> str:
+    return ascii(text.decode(errors="replace"))[1:-1]

@@ -1,0 +1,57 @@
+"""A real engine against the model, on both front ends."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from redisq.model import Delivery
+from redisq.testing import ManualClock
+from tests.machine.rules import WORKERS, Bench, machine_for
+
+if TYPE_CHECKING:
+    from tests.support.fronts import OpenEngine
+
+MACHINE = settings(deadline=None, suppress_health_check=list(HealthCheck))
+if settings.get_current_profile_name() == "default":
+    MACHINE = settings(MACHINE, max_examples=25, stateful_step_count=40)
+
+
+@pytest.mark.timeout(0)
+def test_the_engine_agrees_with_the_model(open_engine: OpenEngine, front: str) -> None:
+    clock = ManualClock()
+    engines = [open_engine(clock=clock, worker=worker) for worker in WORKERS]
+    check = None
+    if find_spec("redisq.testing.check"):
+        from redisq.testing.check import check
+    bench = Bench(engines, clock, check=check, exchange_unstarted=exchange_unstarted if front == "sync" else None)
+    run_state_machine_as_test(machine_for(bench), settings=MACHINE)
+
+
+def exchange_unstarted(queue: Any, settlements: list[Any], limit: int) -> tuple[list[Any], list[Delivery]]:
+    """The exchange of a worker for what waits behind its free slots."""
+    from redisq import flows
+    from redisq.calls import consume
+    from redisq.sync import drive
+
+    core = queue._core
+
+    def story() -> Generator[Any, Any, tuple[list[Any], list[Delivery]]]:
+        answers, taken = yield from flows.use(
+            core, lambda: consume.exchange(core, settlements, limit, None, started=False)
+        )
+        found = list(taken.deliveries)
+        while limit and taken.undecodable:
+            yield consume.quarantine_many(core, taken.undecodable)
+            if len(found) == limit:
+                break
+            taken = yield consume.take(core, limit - len(found), None, started=False)
+            found += taken.deliveries
+        return answers, found
+
+    return drive(queue._sender, story())
