@@ -45,7 +45,11 @@ class SchemaMismatch(RedisqError):
 
 
 class JobFailed(RedisqError):
-    """The awaited job ended dead or quarantined."""
+    """The awaited job ended dead or quarantined; `error` is the recorded `ErrorDetail`, or None."""
+
+    def __init__(self, message: str, *, error: object = None) -> None:
+        super().__init__(message)
+        self.error = error
 
 
 class JobCancelled(RedisqError):

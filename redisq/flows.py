@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from redisq.calls import Call, Commands, Flow, Handle, Kind, NoQueue, Wait, consume, operate, produce
@@ -19,14 +20,30 @@ from redisq.calls.consume import Settlement, Taken
 from redisq.calls.core import Opened, QueueCore, directory
 from redisq.errors import IndeterminateWrite, InvalidInput, LeaseLost, OutOfMemory
 from redisq.frontend import Registry
-from redisq.model import Ack, Delivery, Failure, NewJob, Offer, QueueInfo, Renewal
+from redisq.ids import nonce as new_nonce
+from redisq.model import (
+    TERMINAL,
+    Ack,
+    Bulk,
+    Delivery,
+    ErrorGroup,
+    Failure,
+    JobState,
+    NewJob,
+    Offer,
+    QueueInfo,
+    Renewal,
+)
 from redisq.policy import Keep
-from redisq.values import Duration, duration_ms, integer
+from redisq.values import Duration, boolean, duration_ms, integer, text
 
 T = TypeVar("T")
 
 LOOK_EVERY = 2.0
 """Seconds after which an idle taker looks by itself, whatever was lost."""
+
+RESULT_WAIT_MS = 60_000
+"""How long a waiter for a result stays registered without looking again."""
 
 WAIT_MS = 250
 """How long one WAIT blocks: well under any socket timeout."""
@@ -340,8 +357,98 @@ def _lease_ms(lease: Duration | None) -> int | None:
     return None if lease is None else duration_ms("lease", lease, least=1)
 
 
-def _seconds(wait: Duration | None) -> float | None:
-    return None if wait is None else duration_ms("wait", wait) / 1000
+def _seconds(wait: Duration | None, name: str = "wait") -> float | None:
+    return None if wait is None else duration_ms(name, wait) / 1000
+
+
+def retry_many(
+    core: QueueCore, state: JobState | str, *, name: str | None = None, error: str | None = None
+) -> Flow[Bulk]:
+    """Retry every dead or quarantined job, or those of one name or error type (`ErrorDetail.type`), in bounded steps.
+
+    They line up at the tail in the order in which they died; what dies meanwhile is not touched again.
+    """
+    wanted = operate.terminal_state(state, (JobState.DEAD, JobState.QUARANTINED))
+    return (yield from _bulk(core, "retry", wanted, name, error))
+
+
+def purge(core: QueueCore, state: JobState | str, *, name: str | None = None, error: str | None = None) -> Flow[Bulk]:
+    """Delete every job of a state (any but leased), or those of one name or error type, in bounded steps.
+
+    Custom ids go on blocking for the policy's `dedup`, from the job's end, or from now when it never finished.
+    """
+    allowed = (JobState.READY, JobState.SCHEDULED, *TERMINAL)
+    return (yield from _bulk(core, "purge", operate.terminal_state(state, allowed), name, error))
+
+
+def _bulk(core: QueueCore, verb: str, state: JobState, name: str | None, error: str | None) -> Flow[Bulk]:
+    if name is not None:
+        text("name", name, empty=True)
+    if error is not None:
+        text("error", error, empty=True)
+    done = vanished = 0
+    cursor = b""
+    while True:
+        changed, gone, cursor = yield from use(
+            core, lambda cursor=cursor: operate.bulk(core, verb, state, name, error, cursor)  # type: ignore[misc]
+        )
+        done, vanished = done + changed, vanished + gone
+        if not cursor:
+            return Bulk(done=done, vanished=vanished)
+
+
+def errors(core: QueueCore, state: JobState | str) -> Flow[list[ErrorGroup]]:
+    """The jobs of a terminal state, grouped by name and error type, the largest group first; read in bounded steps."""
+    wanted = operate.terminal_state(state)
+    groups: dict[tuple[str, str], ErrorGroup] = {}
+    cursor = b""
+    while True:
+        page, cursor = yield from use(core, lambda cursor=cursor: operate.error_groups(core, wanted, cursor))  # type: ignore[misc]
+        for each in page:
+            known = groups.get((each.name, each.type))
+            if known is not None:
+                each = msgspec.structs.replace(
+                    each, count=known.count + each.count, newest_ms=max(known.newest_ms, each.newest_ms)
+                )
+            groups[each.name, each.type] = each
+        if not cursor:
+            return sorted(groups.values(), key=lambda group: (-group.count, group.name, group.type))
+
+
+def delete(core: QueueCore, *, force: bool = False) -> Flow[None]:
+    """End the queue: its jobs, its history, its policy. Raises QueueNotEmpty while it holds live jobs, unless `force`.
+
+    With force running tokens answer `gone`, and those who wait for results learn that their jobs are gone. The next
+    offer makes the queue anew.
+    """
+    boolean("force", force)
+    while not (yield from use(core, lambda: operate.delete_once(core, force))):
+        for state in TERMINAL:
+            yield from purge(core, state)
+    yield Commands(("HDEL", core.directory, core.entry))
+    core.opened = Opened.NO
+
+
+def wait_result(core: QueueCore, id: str, timeout: Duration | None) -> Flow[Any]:
+    """The result of a job, once it is completed; None when it has none. No polling: the job's end wakes the caller.
+
+    timeout: seconds, None for ever. Raises JobFailed when it ends dead or quarantined, JobCancelled, JobGone when it is
+    unknown or removed, the built-in TimeoutError when the time is up, SchemaMismatch for a result of another type.
+    """
+    id, seconds = text("id", id), _seconds(timeout, "timeout")
+    stop = None if seconds is None else time.monotonic() + seconds
+    nonce = new_nonce()
+    block = 0.0
+    while True:
+        call = operate.outcome(core, id, nonce, RESULT_WAIT_MS)
+        yield from _settle_terms(core, writes=False)
+        ended = yield Wait(f"{core.root}:w:{nonce}", block, call) if block > 0 else call
+        if ended is not None:
+            return operate.result_of(core, id, *ended)
+        left = math.inf if stop is None else stop - time.monotonic()
+        if left <= 0:
+            raise TimeoutError(f"job {id} of queue {core.name} did not finish within {seconds:g} s")
+        block = min(LOOK_EVERY, left)
 
 
 def queues(registry: Registry[Any]) -> Flow[list[QueueInfo]]:

@@ -220,6 +220,11 @@ class Queue:
     resume = call(operate.resume)
     alter = call(operate.alter)
     maintain = call(operate.maintain)
+    retry_many = flow(flows.retry_many)
+    purge = flow(flows.purge)
+    errors = flow(flows.errors)
+    delete = flow(flows.delete)
+    wait_result = flow(flows.wait_result)
 
     def __repr__(self) -> str:
         return f"Queue({self.name!r})"

@@ -1,7 +1,7 @@
 -- jobs/maintain: one bounded sweep: due jobs, lapsed leases, records past their retention, dedup memory past its time
 -- FLAGS  allow-oom
 -- KEYS   root: head body meta lease leased sched ready ranked ghost bell broken completed dead cancelled quarantined
---        groups aging seen result error attempts history group:*
+--        groups aging seen result error attempts history waiters group:* w:*
 -- ARGV   now slot number, limit
 -- REPLY  due, lapsed, retention, dedup: how many of each; 1 when more is due now
 -- REFUSES NOQUEUE CORRUPT STALE

@@ -1,7 +1,7 @@
 -- jobs/remove: deletes a job that is not leased, or what is left of a damaged one; its id is free at once
 -- FLAGS  allow-oom
 -- KEYS   root: head body meta lease leased sched ready ranked ghost bell broken completed dead cancelled quarantined
---        groups aging seen result error attempts history group:*
+--        groups aging seen result error attempts history waiters group:* w:*
 -- ARGV   now slot number, id
 -- REPLY  1, or 0 when the job is unknown or leased
 -- REFUSES NOQUEUE CORRUPT STALE
@@ -10,8 +10,8 @@
 local queue = require("lib.queue")
 local plan = require("lib.plan")
 local head = require("lib.head")
-local ready = require("lib.ready")
 local move = require("lib.move")
+local operate = require("lib.operate")
 local retention = require("lib.retention")
 
 local refusal = queue.open(move.columns, move.fields)
@@ -23,15 +23,6 @@ local text = redis.call("HGET", queue.key.head, id)
 local job = text and head.parse(id, text)
 local broken = redis.call("HEXISTS", queue.key.broken, id) == 1
 local leased = redis.call("HEXISTS", queue.key.lease, id) == 1
-
-local function remove_waiting()
-  if redis.call("ZSCORE", queue.key.sched, id) then
-    plan.add("ZREM", queue.key.sched, id)
-  else
-    ready.leave(job)
-  end
-  retention.forget(id, nil, job.fixed, 0, false)
-end
 
 -- A damaged job may stand anywhere, so it leaves every index that can be searched by its id.
 local function remove_broken()
@@ -48,10 +39,8 @@ if broken or text and not job then
   remove_broken()
 elseif not job or leased then
   answer = "0"
-elseif job.waiting then
-  remove_waiting()
 else
-  retention.forget(id, retention.state[job.letter], job.fixed, 0, false)
+  operate.remove(job, false)
 end
 plan.add("HSET", KEYS[1], queue.slot(), queue.remembered(answer))
 move.done()

@@ -1,7 +1,7 @@
 -- jobs/retry: gives a dead or quarantined job all its attempts again
 -- FLAGS  allow-oom
 -- KEYS   root: head body meta lease leased sched ready ranked ghost bell broken completed dead cancelled quarantined
---        groups aging seen result error attempts history group:*
+--        groups aging seen result error attempts history waiters group:* w:*
 -- ARGV   now slot number, id
 -- REPLY  1, or 0 when the job is unknown or in another state
 -- REFUSES NOQUEUE CORRUPT STALE
@@ -9,25 +9,19 @@
 local queue = require("lib.queue")
 local plan = require("lib.plan")
 local find = require("lib.find")
-local ledger = require("lib.ledger")
 local move = require("lib.move")
-local retention = require("lib.retention")
+local operate = require("lib.operate")
 
 local refusal = queue.open(move.columns, move.fields)
 if refusal then return refusal end
 if queue.answer then return queue.answer end
 
-local id = ARGV[queue.first]
-local damage, job = find.job(id)
+local damage, job = find.job(ARGV[queue.first])
 if damage then return damage end
 
 local answer = "0"
 if job and (job.letter == "d" or job.letter == "q") then
-  retention.leave(job)
-  ledger.stepped(job, "r", 0)
-  ledger.failure(job, nil)
-  job.earlier, job.attempts = job.earlier + job.attempts, 0
-  move.to_tail(job)
+  operate.retry(job)
   answer = "1"
 end
 plan.add("HSET", KEYS[1], queue.slot(), queue.remembered(answer))

@@ -30,6 +30,10 @@ local function tail_of(text, size)
   return sub(text, from)
 end
 
+function M.kind(detail)
+  return (split(detail))
+end
+
 -- The type alone, for queues that keep no failure detail.
 function M.bare(detail)
   return M.text((split(detail)), "")

@@ -45,7 +45,7 @@ local function fold_attempt(job, last, failure)
   local row = table.concat({ text(nth), last.taken, last.at, outcome, "" }, ",") .. #last.worker + 1 + #failure .. ":"
     .. last.worker .. "," .. failure
   local rows = newest_rows(read("attempts", job.id) .. row, nth, tonumber(queue.root.attempt_cap))
-  plan.add("HSET", queue.key.attempts, job.id, rows)
+  plan.add("HSET", queue.filled("attempts"), job.id, rows)
 end
 
 local function history_row(job, at, state, attempt, failure)
@@ -63,7 +63,7 @@ end
 local function store_history(job, rows)
   rows = newest_rows(rows, job.folded, tonumber(queue.root.transition_cap))
   job.rows = rows
-  plan.add("HSET", queue.key.history, job.id, rows)
+  plan.add("HSET", queue.filled("history"), job.id, rows)
 end
 
 -- Moves the last settlement's rows to the columns; the head keeps what answers a repeat of it.
@@ -98,9 +98,10 @@ end
 
 -- Keeps, or takes away, the detail of the latest failure.
 function M.failure(job, failure)
+  job.failure = failure
   if failure then
     if queue.root.history ~= "full" then failure = detail.bare(failure) end
-    plan.add("HSET", queue.key.error, job.id, failure)
+    plan.add("HSET", queue.filled("error"), job.id, failure)
   elseif queue.here.error then
     plan.add("HDEL", queue.key.error, job.id)
   end

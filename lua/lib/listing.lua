@@ -43,6 +43,24 @@ function M.zset(key, cursor, limit)
   return ids, places, lower > 0
 end
 
+-- The same from the start on, up to the entry that was the last one when the listing began; the third value is the
+-- cursor that goes on, or nil.
+function M.oldest(key, cursor, limit)
+  local last, score, id = string.match(cursor, "^([^/]+)/([^|]+)|(.*)$")
+  last = last or redis.call("ZRANGE", key, -1, -1, "WITHSCORES")[2]
+  if not last then return {}, {}, nil end
+  local lower = score and rank(key, score, id) or 0
+  local held = score and redis.call("ZSCORE", key, id)
+  if held and tonumber(held) == tonumber(score) then lower = lower + 1 end
+  local found = redis.call("ZRANGE", key, lower, lower + limit - 1, "WITHSCORES")
+  local ids, places = {}, {}
+  for i = 1, #found, 2 do
+    if tonumber(found[i + 1]) > tonumber(last) then return ids, places, nil end
+    ids[#ids + 1], places[#places + 1] = found[i], last .. "/" .. found[i + 1] .. "|" .. found[i]
+  end
+  return ids, places, #ids == limit and places[#places] or nil
+end
+
 local function alive(id, position)
   local dead = queue.here.ghost and redis.call("HGET", queue.key.ghost, id)
   return not dead or tonumber(string.match(dead, ",(%d+)$")) == position

@@ -3,7 +3,7 @@ local M = {}
 
 local CHUNK = 7000          -- unpack fails at 8,000 values
 local SMALL = 64            -- a hash this small may stay compact
-local WIDE = string.rep(" ", 65)
+local WIDE = string.rep(" ", 257)   -- longer than any id
 
 local lists = {}            -- command -> key -> arguments
 local order = {}            -- the lists as they were first used
@@ -32,12 +32,12 @@ function M.add(command, key, ...)
   end
 end
 
--- A compact hash is searched from its start: 40 times slower at 250 fields. One wide value turns it into a table.
+-- A compact hash is searched from its start: 40 times slower at 250 fields. One wide field turns it into a table.
 local function widen(key, added)
   local size = redis.call("HLEN", key)
   if size <= SMALL and size + added > SMALL then
-    redis.call("HSET", key, "", WIDE)
-    redis.call("HDEL", key, "")
+    redis.call("HSET", key, WIDE, "")
+    redis.call("HDEL", key, WIDE)
   end
 end
 

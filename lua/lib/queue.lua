@@ -20,7 +20,7 @@ local REMEMBER_MS = 60000
 local TYPES = {
   body = "hash", head = "hash", lease = "hash", meta = "hash", result = "hash", error = "hash",
   attempts = "hash", history = "hash", ghost = "hash", broken = "hash",
-  ready = "list", bell = "list",
+  waiters = "hash", ready = "list", bell = "list",
   ranked = "zset", sched = "zset", leased = "zset", aging = "zset", seen = "zset", groups = "hash",
   completed = "zset", dead = "zset", cancelled = "zset", quarantined = "zset",
 }
@@ -96,6 +96,12 @@ function M.open(names, fields)
       .. ", this release reads format " .. FORMAT)
   end
   if stored and ARGV[2] ~= "" then return last_answer(stored) end
+end
+
+-- Notes that this call puts something into a column that may not have been there.
+function M.filled(name)
+  M.here[name] = true
+  return M.key[name]
 end
 
 -- The value that makes a repeat of this call get `answer`; it is kept until a minute after, and never shorter than

@@ -20,6 +20,7 @@ local MIDDLE = 2 ^ 41
 local SKIP = 1000           -- dead entries that one call steps over beyond what it was asked for
 
 local tail, front = {}, {}  -- jobs on their way in
+local ghosted = 0           -- list entries that died in this call
 
 -- The place before the list among the ranked, as a listing's cursor; and whether a ranked place lies behind the list.
 M.before_list = number.text(SPAN) .. "|"
@@ -82,8 +83,12 @@ local function split(jobs)
   return plain, ranked
 end
 
--- Plans the entries of all jobs on their way in; a block for the head keeps its order.
+-- Plans the entries of all jobs on their way in, and the sum of dead ones; a block for the head keeps its order.
 function M.enter()
+  if ghosted > 0 then
+    plan.add("HINCRBY", queue.key.ghost, "", number.text(ghosted))
+    ghosted = 0
+  end
   if #tail == 0 and #front == 0 then return end
   local tails, ranked_tails = split(tail)
   local fronts, ranked_fronts = split(front)
@@ -113,7 +118,7 @@ function M.leave(job)
     plan.add("ZREM", queue.key.ranked, job.id)
   else
     plan.add("HSET", queue.key.ghost, job.id, number.text(ghosts(job.id) + 1))
-    plan.add("HINCRBY", queue.key.ghost, "", "1")
+    ghosted = ghosted + 1
   end
 end
 

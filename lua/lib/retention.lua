@@ -7,6 +7,7 @@ local queue = require("lib.queue")
 local plan = require("lib.plan")
 local head = require("lib.head")
 local aside = require("lib.aside")
+local waiters = require("lib.waiters")
 
 local M = { state = { c = "completed", d = "dead", x = "cancelled", q = "quarantined" } }
 
@@ -91,6 +92,7 @@ end
 
 -- Plans the end of a job's record; with `remember`, its custom id goes on blocking until the dedup time has passed.
 local function forget(id, state, fixed, finished, remember)
+  waiters.tell(id, "g", "")
   for i = 1, #OWNED do
     local column = OWNED[i]
     if queue.here[column] then plan.add("HDEL", queue.key[column], id) end
@@ -120,6 +122,7 @@ function M.finish(job, at)
   local rule = rule_of(job.fixed.keep or queue.root.keep, state)
   local group = group_of(state, job.fixed.name)
   ended[#ended + 1] = { group = group, state = state, rule = rule }
+  waiters.tell(job.id, job.letter, job.result or job.failure or "")
   if rule.count == 0 then
     forget(job.id, nil, job.fixed, at, true)
     return false
@@ -129,8 +132,7 @@ function M.finish(job, at)
   plan.add("ZADD", queue.key[state], score, job.id)
   if group then join_group(group, score, job.id) end
   if job.fixed.keep and rule.age then
-    plan.add("ZADD", queue.key.aging, text(at + rule.age), job.id)
-    queue.here.aging = true
+    plan.add("ZADD", queue.filled("aging"), text(at + rule.age), job.id)
   end
   return true
 end

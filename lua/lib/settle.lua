@@ -21,8 +21,8 @@ local M = {}
 
 local function acked(job, held, extra, data)
   if extra == "+" then
-    plan.add("HSET", queue.key.result, job.id, data)
-    queue.here.result = true
+    plan.add("HSET", queue.filled("result"), job.id, data)
+    job.result = data
   end
   ledger.settled(job, "a", held, queue.ms, "c")
   ledger.failure(job, nil)

@@ -9,11 +9,13 @@ from typing import Any, NamedTuple
 from redisq.calls import Argument, Call, Kind
 from redisq.calls import heads as texts
 from redisq.calls.core import QueueCore
-from redisq.calls.records import many, one
-from redisq.errors import InvalidInput, UnsupportedServer
+from redisq.calls.records import decode_result, many, one
+from redisq.errors import InvalidInput, JobCancelled, JobFailed, JobGone, UnsupportedServer
 from redisq.model import (
+    TERMINAL,
     Attempt,
     Cancel,
+    ErrorGroup,
     History,
     Job,
     JobHistory,
@@ -30,6 +32,9 @@ _COUNTED = (
     JobState.READY, JobState.SCHEDULED, JobState.LEASED, JobState.COMPLETED, JobState.DEAD, JobState.CANCELLED,
     JobState.QUARANTINED,
 )  # fmt: skip
+BULK_SLICE = 100
+"""Jobs that one script call of a bulk operation looks at."""
+
 _SWEPT = ("due", "lapsed", "retention", "dedup")
 _LISTED = tuple(JobState)
 
@@ -248,6 +253,73 @@ def jobs(
     args: list[Argument] = [current.value, int(name is not None), named, limit, place]
     return Call("jobs", script("jobs/list"), core.root, args, decode, kind=Kind.READ,
                 missing=lambda: Page(items=[]))  # fmt: skip
+
+
+def bulk(
+    core: QueueCore, verb: str, state: JobState, name: str | None, error: str | None, cursor: bytes
+) -> Call[tuple[int, int, bytes]]:
+    """One slice of `retry_many` or `purge`: done, vanished, the next cursor or empty."""
+    args: list[Argument] = [verb, state.value, int(name is not None), name or "", int(error is not None), error or "",
+                            BULK_SLICE, cursor]  # fmt: skip
+    return Call(
+        "retry_many" if verb == "retry" else verb,
+        script("jobs/bulk"),
+        core.root,
+        args,
+        lambda reply: (int(reply[0]), int(reply[1]), reply[2]),
+        kind=Kind.WRITE,
+        missing=lambda: (0, 0, b""),
+    )
+
+
+def error_groups(core: QueueCore, state: JobState, cursor: bytes) -> Call[tuple[list[ErrorGroup], bytes]]:
+    """The groups of one slice of a state, and the next cursor or empty."""
+
+    def decode(reply: list[Any]) -> tuple[list[ErrorGroup], bytes]:
+        rest, *flat = reply
+        rows = zip(flat[::4], flat[1::4], flat[2::4], flat[3::4], strict=True)
+        groups = [
+            ErrorGroup(name=name.decode(), type=kind.decode(errors="replace"), count=int(count), newest_ms=int(newest))
+            for name, kind, count, newest in rows
+        ]
+        return groups, rest
+
+    return Call("errors", script("jobs/errors"), core.root, [state.value, 1000, cursor], decode, kind=Kind.READ,
+                missing=lambda: ([], b""))  # fmt: skip
+
+
+def delete_once(core: QueueCore, force: bool) -> Call[bool]:
+    """True when the queue is gone; False when its terminal jobs are of too many names for one call."""
+    return Call("delete", script("jobs/delete"), core.root, [int(force)], lambda reply: reply == b"1", kind=Kind.WRITE,
+                missing=lambda: True)  # fmt: skip
+
+
+def outcome(core: QueueCore, id: str, nonce: str, ms: int) -> Call[Any]:
+    """The outcome of a job as (letter, data), or None while it is not finished; then `nonce` is told of its end."""
+    return Call("wait_result", script("jobs/await"), core.root, [id, nonce, ms],
+                lambda reply: (reply[:1].decode(), reply[1:]) if reply else None, kind=Kind.READ,
+                missing=lambda: ("g", b""), ids=[id])  # fmt: skip
+
+
+def result_of(core: QueueCore, id: str, letter: str, data: bytes) -> Any:
+    """The result, or the error, that a job's outcome stands for."""
+    if letter == "c":
+        return decode_result(core, id, data or None)
+    if letter == "x":
+        raise JobCancelled(f"job {id} of queue {core.name} was cancelled")
+    if letter == "g":
+        raise JobGone(f"job {id} of queue {core.name} is unknown or was removed")
+    error = texts.error_of(data)
+    what = "was quarantined" if letter == "q" else "failed for good"
+    why = "no reason is recorded" if error is None else f"{error.type}: {error.message}"
+    raise JobFailed(f"job {id} of queue {core.name} {what}: {why}", error=error)
+
+
+def terminal_state(state: Any, allowed: tuple[JobState, ...] = TERMINAL) -> JobState:
+    known = _listed(state)
+    if known not in allowed:
+        raise InvalidInput(f"state must be one of {', '.join(allowed)}, not {known}")
+    return known
 
 
 def _listed(state: JobState | str) -> JobState:

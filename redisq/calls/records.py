@@ -95,7 +95,7 @@ def _job(core: QueueCore, id: str, row: _Columns, most: int, timeout: int | None
         lease_expires_ms=_ms(row.stop) if state is JobState.LEASED else None,
         finished_ms=_ms(getattr(row, state)) if state in TERMINAL else None,
         timeout_ms=fixed.timeout_ms or timeout,
-        result=_result(core, id, row.result),
+        result=decode_result(core, id, row.result),
         error=error_of(row.error),
         metadata=metadata_of(row.meta),
         cancel_requested=held is not None and held.cancel_requested,
@@ -123,7 +123,7 @@ def _value(core: QueueCore, body: bytes) -> Any:
         return body
 
 
-def _result(core: QueueCore, id: str, data: bytes | None) -> Any:
+def decode_result(core: QueueCore, id: str, data: bytes | None) -> Any:
     if data is None:
         return None
     try:

@@ -50,19 +50,18 @@ class Member:
 
 
 class Crew:
-    """All the workers; the first of them is the one that halts in the middle and gets killed.
+    """All the workers. Each pauses once, half-way through a batch, and asks: there `kill` hits it in the middle of work.
 
-    Leaving the `with` block ends every process that still runs, whatever happened.
+    So many rows fall on at least one of them, however the rows are shared out. Leaving the `with` block ends every process that still runs, whatever happened.
     """
 
     def __init__(self, folder: Path, url: str, namespace: str, *, workers: int, rows: int) -> None:
         batch = max(2, min(64, rows // (workers * 4)))
-        halt_after = rows // (workers * 3)
+        pause_after = rows // (workers * 3)
         self.members = [
-            Member(f"worker-{number}", folder, url, [namespace, str(rows), str(batch), str(halt_after)])
-            for number, halt_after in enumerate([halt_after] + [0] * (workers - 1), 1)
+            Member(f"worker-{number}", folder, url, [namespace, str(rows), str(batch), str(pause_after)])
+            for number in range(1, workers + 1)
         ]
-        self.victim = self.members[0]
         self._outputs = selectors.DefaultSelector()
         for member in self.members:
             self._outputs.register(member.output, selectors.EVENT_READ, member)
@@ -73,7 +72,7 @@ class Crew:
         while waiting:
             waiting -= sum(word == READY for _, word in self.listen(None))
         for member in self.members:
-            member.input.write(b"go\n")
+            self.go_on(member)
 
     def listen(self, seconds: float | None) -> list[tuple[Member, str]]:
         """The words that workers said, once there are some or `seconds` have passed. Raises WorkerDied."""
@@ -86,6 +85,10 @@ class Crew:
                 raise WorkerDied(f"{member.name} ended with code {code}: {member.last_words()}")
             heard.append((member, word))
         return heard
+
+    def go_on(self, member: Member) -> None:
+        """Answer a worker that waits."""
+        member.input.write(b"go on\n")
 
     def kill(self, member: Member) -> None:
         """kill -9: the process gets no chance to hand anything back."""

@@ -54,20 +54,24 @@ def run(url: str, *, workers: int, rows: int) -> bool:
             with Crew(Path(folder), engine.url, namespace, workers=workers, rows=len(raws)) as crew:
                 progress = Progress(len(raws))
                 try:
-                    accepted = _work(queue, raws, crew, progress)
+                    accepted, killed = _work(queue, raws, crew, progress)
                 finally:
                     progress.end()
                 crew.send_home()
-            return _count(queue, raws, accepted, crew)
+            ledgers = Ledgers({member.name: member.lines() for member in crew.members}, killed)
+            return _count(queue, raws, accepted, ledgers)
         finally:
             _erase(engine.url, namespace)
 
 
-def _work(queue: Queue, raws: list[RawRow], crew: Crew, progress: Progress) -> list[str]:
-    """Offer all rows while the crew works, kill one worker half-way, wait for the end. The ids that were accepted."""
+def _work(queue: Queue, raws: list[RawRow], crew: Crew, progress: Progress) -> tuple[list[str], str]:
+    """Offer all rows while the crew works, kill the first worker that is half-way, wait until every row has its end.
+
+    Returns the ids that the queue accepted and the name of the killed worker.
+    """
     chunks = _offers(queue, raws)
     accepted: list[str] = []
-    killed = False
+    killed = ""
     crew.begin()
     done, moved = 0, time.monotonic()
     while done < len(raws):
@@ -75,8 +79,11 @@ def _work(queue: Queue, raws: list[RawRow], crew: Crew, progress: Progress) -> l
         accepted += offered
         for member, word in crew.listen(0 if offered else LOOK_S):
             assert word == HALF_WAY
+            if killed:
+                crew.go_on(member)
+                continue
             crew.kill(member)
-            killed = True
+            killed = member.name
             progress.say(f"kill -9 for {member.name} in the middle of a batch; its leases last {LEASE_S:g} s more.")
         counts = queue.counts()
         ended = sum(count for state, count in counts.items() if state.terminal)
@@ -85,9 +92,7 @@ def _work(queue: Queue, raws: list[RawRow], crew: Crew, progress: Progress) -> l
         elif time.monotonic() - moved > STALL_S:
             raise DemoFailed(f"no row came to its end for {STALL_S:g} s: {_note(counts)}")
         progress.update(done, _note(counts))
-    if not killed:
-        raise DemoFailed(f"{crew.victim.name} got too few rows to be killed in the middle: use more --rows")
-    return accepted
+    return accepted, killed
 
 
 def _offers(queue: Queue, raws: list[RawRow]) -> Iterator[list[str]]:
@@ -97,10 +102,9 @@ def _offers(queue: Queue, raws: list[RawRow]) -> Iterator[list[str]]:
         yield [offer.id for offer in offers if not offer.duplicate]
 
 
-def _count(queue: Queue, raws: list[RawRow], accepted: list[str], crew: Crew) -> bool:
+def _count(queue: Queue, raws: list[RawRow], accepted: list[str], ledgers: Ledgers) -> bool:
     click.echo("Counting the file, the queue, and what each worker wrote into a file of its own.\n")
     expected = expect(raws)
-    ledgers = Ledgers({member.name: member.lines() for member in crew.members}, crew.victim.name)
     sections = prove(expected, accepted, _jobs(queue), ledgers)
     click.echo(table(sections))
     holds = all(check.holds for section in sections for check in section.checks)

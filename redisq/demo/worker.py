@@ -1,7 +1,7 @@
 """One worker process: takes rows in batches, handles them, settles them while it takes the next batch.
 
-It says `ready` on its standard output and begins when a line comes in. When its input ends, it finishes what it holds
-and leaves. The server is the one in $REDISQ_URL, which other users of the machine can't read, unlike an argument.
+It says `ready` on its standard output, `half-way` in the middle of a certain batch, and each time waits for a line on
+its standard input. When its input ends, it finishes what it holds and leaves. The server is the one in $REDISQ_URL, which other users of the machine can't read, unlike an argument.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ HALF_WAY = "half-way"
 
 
 class Worker:
-    """`halt_after`: stop in the middle of a batch once so many rows are handled, and wait to be killed; 0 for never."""
+    """`pause_after`: after so many rows, in the middle of the batch at hand, it asks whether to go on."""
 
-    def __init__(self, engine: Engine, ledger: Ledger, others: list[Place], batch: int, halt_after: int) -> None:
+    def __init__(self, engine: Engine, ledger: Ledger, others: list[Place], batch: int, pause_after: int) -> None:
         self._queue = engine.queue(QUEUE, Row)
         self._ledger = ledger
         self._others = others
         self._batch = batch
-        self._halt_after = halt_after
+        self._pause_after = pause_after
         self._held: list[Delivery] = []
         self._handled = 0
         self._stop = threading.Event()
+        self._go_on = threading.Event()
 
     def run(self) -> None:
-        _say(READY)
-        sys.stdin.readline()
         threading.Thread(target=self._watch_input, daemon=True).start()
         threading.Thread(target=self._renew, daemon=True).start()
+        self._ask(READY)
         settlements: list[Done | Failed] = []
         while settlements or not self._stop.is_set():
             limit, wait = (0, 0.0) if self._stop.is_set() else (self._batch, IDLE_S)
@@ -57,9 +57,9 @@ class Worker:
         for count, delivery in enumerate(taken, 1):
             settlements.append(self._handle_one(delivery))
             self._handled += 1
-            if self._halt_after and self._handled >= self._halt_after and 2 * count >= len(taken):
-                _say(HALF_WAY)
-                self._stop.wait()
+            if 2 * count >= len(taken) and self._handled >= self._pause_after:
+                self._pause_after = sys.maxsize
+                self._ask(HALF_WAY)
         return settlements
 
     def _handle_one(self, delivery: Delivery) -> Done | Failed:
@@ -83,22 +83,26 @@ class Worker:
             if held := self._held:
                 self._queue.renew_many(held)
 
+    def _ask(self, word: str) -> None:
+        """Say `word` to the parent and wait for its answer, or for its end."""
+        self._go_on.clear()
+        sys.stdout.write(f"{word}\n")
+        sys.stdout.flush()
+        self._go_on.wait()
+
     def _watch_input(self) -> None:
-        sys.stdin.read()
+        for _ in sys.stdin:
+            self._go_on.set()
         self._stop.set()
-
-
-def _say(word: str) -> None:
-    sys.stdout.write(f"{word}\n")
-    sys.stdout.flush()
+        self._go_on.set()
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Arguments: namespace, name of the worker, ledger file, rows of the file in use, batch size, where to halt."""
-    namespace, name, path, rows, batch, halt_after = arguments
+    """Arguments: namespace, name of the worker, ledger file, rows of the file in use, batch size, where to pause."""
+    namespace, name, path, rows, batch, pause_after = arguments
     others = places(whole(read(int(rows))))
     with Engine(namespace=namespace, worker=name) as engine, Ledger(Path(path)) as ledger:
-        Worker(engine, ledger, others, int(batch), int(halt_after)).run()
+        Worker(engine, ledger, others, int(batch), int(pause_after)).run()
 
 
 if __name__ == "__main__":

@@ -76,7 +76,7 @@ class _Job:
     name: str
     value: Any
     priority: int
-    max_attempts: int
+    max_attempts: int | None
     timeout_ms: int | None
     keep: Keep | None
     metadata: dict[str, str]
@@ -213,7 +213,7 @@ class ReferenceQueue:
             raise InvalidInput(f"value does not decode as the type of this queue: {error}") from error
 
     def _offer(self, new: NewJob, now: int) -> Offer:
-        store, policy = self._store, self._policy
+        store = self._store
         id = new.id or store.make_id()
         if id in store.jobs:
             return Offer(id, True, store.jobs[id].state)
@@ -222,16 +222,14 @@ class ReferenceQueue:
         store.memory.pop(id, None)
         due = now + duration_ms("delay", new.delay or 0) if new.at is None else time_ms("at", new.at)
         state = JobState.SCHEDULED if due > now else JobState.READY
-        # choice: what an offer leaves to the policy is read once, when it is offered
-        timeout = policy.timeout if new.timeout is None else new.timeout
         job = store.jobs[id] = _Job(
             id=id,
             custom_id=new.id is not None,
             name=new.name,
             value=new.value,
             priority=new.priority,
-            max_attempts=policy.max_attempts if new.max_attempts is None else new.max_attempts,
-            timeout_ms=None if timeout is None else duration_ms("timeout", timeout),
+            max_attempts=new.max_attempts,
+            timeout_ms=None if new.timeout is None else duration_ms("timeout", new.timeout),
             keep=None if isinstance(new.keep, UnsetType) else Keep.from_wire(keep_wire(new.keep)),
             metadata=dict(new.metadata or {}),
             created_ms=now,
@@ -352,13 +350,13 @@ class ReferenceQueue:
             name=job.name,
             value=job.value,
             attempt=job.attempts,
-            max_attempts=job.max_attempts,
+            max_attempts=self._most_attempts(job),
             priority=job.priority,
             token=job.token,
             fence=fence,
             expires_ms=job.lease_ends_ms,
             created_ms=job.created_ms,
-            timeout_ms=job.timeout_ms,
+            timeout_ms=self._timeout_ms(job),
             metadata=job.metadata,
             queue=self.name,
         )
@@ -403,7 +401,7 @@ class ReferenceQueue:
         if job.cancel_requested:
             self._log(job, Outcome.CANCELLED, call.now, error)
             self._move(call, job, JobState.CANCELLED, call.now, detail=error)
-        elif failed.final or job.attempts >= job.max_attempts:
+        elif failed.final or job.attempts >= self._most_attempts(job):
             self._log(job, Outcome.DEAD, call.now, error)
             self._move(call, job, JobState.DEAD, call.now, detail=error)
         else:
@@ -465,7 +463,7 @@ class ReferenceQueue:
         else:
             error = job.error = self._shown(LAPSED)
             self._log(job, Outcome.LAPSED, end, error)
-            if job.attempts >= job.max_attempts:
+            if job.attempts >= self._most_attempts(job):
                 self._move(call, job, JobState.DEAD, end, detail=error)
             else:
                 wait_ms = self._backoff_ms(job)
@@ -542,8 +540,9 @@ class ReferenceQueue:
         text("id", id)
         self._read()
         job = self._store.jobs.get(id)
+        # choice: a queue that records no history shows none, also what it recorded before
         recorded = self._policy.history is not History.OFF
-        if job is None:
+        if job is None or not recorded:
             return JobHistory(entries=[], recorded=recorded)
         dropped = job.transitions - len(job.history)
         return JobHistory(entries=list(job.history), recorded=recorded, dropped=dropped)
@@ -803,6 +802,16 @@ class ReferenceQueue:
     def _lease_ms(self, lease: Duration | None) -> int:
         return duration_ms("lease", self._policy.lease if lease is None else lease, least=1)
 
+    # choice: what an offer left to the policy goes by the policy as it stands, like keep
+
+    def _most_attempts(self, job: _Job) -> int:
+        return self._policy.max_attempts if job.max_attempts is None else job.max_attempts
+
+    def _timeout_ms(self, job: _Job) -> int | None:
+        if job.timeout_ms is None and self._policy.timeout is not None:
+            return duration_ms("timeout", self._policy.timeout)
+        return job.timeout_ms
+
     def _backoff_ms(self, job: _Job) -> int:
         return round(self._policy.backoff.delay(job.attempts, job.id) * 1000)
 
@@ -841,13 +850,13 @@ class ReferenceQueue:
             state=job.state,
             value=value,
             attempts=job.attempts,
-            max_attempts=job.max_attempts,
+            max_attempts=self._most_attempts(job),
             priority=job.priority,
             created_ms=job.created_ms,
             due_ms=job.due_ms,
             lease_expires_ms=job.lease_ends_ms if job.state is JobState.LEASED else None,
             finished_ms=job.finished_ms,
-            timeout_ms=job.timeout_ms,
+            timeout_ms=self._timeout_ms(job),
             result=job.result if job.state is JobState.COMPLETED else None,
             error=job.error,
             metadata=job.metadata,

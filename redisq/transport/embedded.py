@@ -151,7 +151,7 @@ def _own(directory: Path) -> int:
         except OSError:
             owner = os.pread(lock, 32, 0).decode(errors="replace").strip()
             # the server of an owner that was killed is still on its way out
-            if False:
+            if not _alive(owner) and time.monotonic() < deadline:
                 time.sleep(0.02)
                 continue
             os.close(lock)

@@ -107,6 +107,7 @@ changes = st.one_of(
     st.builds(QueuePolicy, keep=rules_of_keep),
     st.builds(QueuePolicy, backoff=backoffs, lease=st.sampled_from([1, 3])),
     st.builds(QueuePolicy, history_ttl=ceilings),
+    st.builds(QueuePolicy, max_attempts=st.integers(1, 3), timeout=st.sampled_from([None, 2])),
 )
 new_jobs = st.fixed_dictionaries(
     {"value": st.integers(0, 9)},

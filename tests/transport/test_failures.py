@@ -11,6 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import redis
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from redisq import errors
 from redisq.calls import Kind, Wait
@@ -156,15 +159,17 @@ def test_a_busy_server_is_waited_for(world: str, own_server: OwnServer, key: str
 
 
 def test_a_replica_is_waited_for_until_it_is_a_master(world: str, own_server: OwnServer, key: str) -> None:
-    with own_server.client() as other:
-        with faces.connect(world, own_server.url) as sender, ThreadPoolExecutor(1) as pool:
+    with own_server.client() as other, Proxy(own_server.url) as proxy:
+        with faces.connect(world, proxy.url) as sender, ThreadPoolExecutor(1) as pool:
             sender.run(tiny.call(tiny.ONCE, key))
             other.replicaof("127.0.0.1", "1")
             answer = pool.submit(sender.run, tiny.call(tiny.ONCE, key))
-            threading.Event().wait(0.1)
+            # the master may be at the end of another connection: each look is a new one, and the old one is closed
+            until(lambda: proxy.connections >= 3)
             assert not answer.done()
             other.replicaof("NO", "ONE")
             assert answer.result(10) == [b"first", 2]
+            until(lambda: proxy.open_connections == 1)
         other.replicaof("127.0.0.1", "1")
         with faces.connect(world, own_server.url, retry_for=0.1) as sender, pytest.raises(errors.Unavailable):
             sender.run(tiny.call(tiny.ONCE, key))
@@ -253,6 +258,29 @@ def protected_server(open_server: Callable[..., OwnServer], *user: str) -> str:
             admin.execute_command("ACL", "SETUSER", *user[1:])
         admin.execute_command("ACL", "SETUSER", "default", "resetpass", ">s3cr3t")
     return server.url
+
+
+def test_connecting_is_not_repeated_by_the_client_library(world: str, key: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"redis://127.0.0.1:{listener.getsockname()[1]}"
+        retry = Retry(NoBackoff(), 5) if world == "sync" else AsyncRetry(NoBackoff(), 5)
+        accepted: list[int] = []
+
+        def refuse() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    client, _ = listener.accept()
+                    accepted.append(client.fileno())
+                    client.close()
+
+        thread = threading.Thread(target=refuse, daemon=True)
+        thread.start()
+        with faces.users_client(world, url, retry=retry) as client:
+            with faces.from_client(world, client, retry_for=0) as sender, pytest.raises(errors.Unavailable):
+                sender.run(tiny.call(tiny.ONCE, key))
+        listener.shutdown(socket.SHUT_RDWR)
+    thread.join()
+    assert len(accepted) == 1
 
 
 @contextlib.contextmanager

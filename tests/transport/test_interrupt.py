@@ -162,7 +162,9 @@ def test_other_calls_are_not_given_back(own_server: OwnServer, key: str) -> None
 
 
 @pytest.mark.parametrize("world", ["sync", "async"])
-def test_nothing_is_handed_back_that_was_never_sent(world: str, own_server: OwnServer, key: str) -> None:
+def test_nothing_is_handed_back_that_was_never_sent(
+    world: str, own_server: OwnServer, key: str, caplog: pytest.LogCaptureFixture
+) -> None:
     url = own_server.url
     own_server.kill()
     if world == "sync":
@@ -181,6 +183,7 @@ def test_nothing_is_handed_back_that_was_never_sent(world: str, own_server: OwnS
             await sender.aclose()
 
         asyncio.run(story())
+    assert "not handed back" not in caplog.text
     own_server.start()
     with own_server.client() as raw:
         assert entries(raw, key) == []
@@ -197,19 +200,19 @@ def test_an_interruption_while_the_answer_is_read(server: Server, key: str) -> N
         assert [verb for verb, _, _ in entries(raw, key)] == ["take", "back"]
 
 
-def test_a_cancelled_call_leaves_its_turn_to_others(own_server: OwnServer, key: str) -> None:
+def test_many_calls_at_once_are_not_many_connections(own_server: OwnServer, key: str) -> None:
     async def story() -> None:
         sender = connect_async(own_server.url)
         await sender.run(tiny.call(tiny.ONCE, key))
         with frozen(own_server):
             tasks = [asyncio.create_task(sender.run(tiny.call(tiny.ONCE, key))) for _ in range(200)]
             await asyncio.sleep(0.1)
-            for task in tasks[:150]:
+            # a cancelled call leaves its turn to others
+            for task in tasks[:100]:
                 task.cancel()
-        assert len(await asyncio.gather(*tasks[150:])) == 50
-        with own_server.client() as raw:
-            # calls take turns: many at once do not become many connections
-            assert len(raw.client_list()) < 100
+            await asyncio.sleep(0.1)
+        assert len(await asyncio.gather(*tasks[100:])) == 100
+        assert len(sender._wire._open) <= 64
         await asyncio.gather(*tasks, return_exceptions=True)
         await sender.aclose()
 
