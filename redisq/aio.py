@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 _log = logging.getLogger("redisq")
 
 
-class call(Generic[P, T]):
+class call(Generic[P, T]):  # noqa: N801 - a word of the class bodies below
     """A method that is one script call, made by a builder of `redisq.calls`."""
 
     def __init__(self, build: Callable[Concatenate[QueueCore, P], Call[T]]) -> None:
@@ -55,7 +55,7 @@ class call(Generic[P, T]):
         return name_method(method, build, queue, self._name)
 
 
-class flow(Generic[P, T]):
+class flow(Generic[P, T]):  # noqa: N801 - as `call`
     """A method that is a story of several steps, told in `redisq.flows`."""
 
     def __init__(self, tell: Callable[Concatenate[QueueCore, P], Flow[T]]) -> None:
@@ -83,7 +83,7 @@ async def drive(sender: AsyncSender, story: Flow[T]) -> T:
         while True:
             try:
                 outcome = await _do(sender, step)
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - the story decides what to do with it
                 step = story.throw(error)
             else:
                 step = story.send(outcome)
@@ -235,7 +235,7 @@ class AsyncEngine:
         retry_for: Duration = 10,
         worker: str | None = None,
     ) -> Self:
-        """An engine with the connection settings of a `redis.asyncio.Redis`, in a pool of its own; the client stays as it is."""
+        """An engine with the settings of a `redis.asyncio.Redis`, in a pool of its own; the client stays as it is."""
         engine = cls.__new__(cls)
         engine._registry = Registry(namespace, worker, retry_for)
         engine._sender = async_from_client(client, clock=clock, retry_for=engine._registry.retry_for)

@@ -154,16 +154,17 @@ class _Snapshot:
         positions: dict[bytes, list[int]] = defaultdict(list)
         for index, id in enumerate(self.ready):
             positions[id].append(self.first + index)
-        for id, found in positions.items():
+        for id, places in positions.items():
             count = _ghost_count(ghosts.get(id))
-            if len(found) > count + 1:
-                yield f"{_job(id)} stands {len(found)} times in ready, {count} of them dead"
+            if len(places) > count + 1:
+                yield f"{_job(id)} stands {len(places)} times in ready, {count} of them dead"
             mark = ghosts.get(id, b"").partition(b",")[2]
-            if count and len(found) == count + 1 and int(mark or -1) != found[-1]:
-                yield f"{_job(id)} has its live list entry marked at {_shown(mark)}, not at {found[-1]}"
+            if count and len(places) == count + 1 and int(mark or -1) != places[-1]:
+                yield f"{_job(id)} has its live list entry marked at {_shown(mark)}, not at {places[-1]}"
         for id, value in ghosts.items():
             if len(positions[id]) < _ghost_count(value):
-                yield f"{_job(id)} is counted dead {_ghost_count(value)} times in ready, and stands there {len(positions[id])} times"
+                found = len(positions[id])
+                yield f"{_job(id)} is counted dead {_ghost_count(value)} times in ready, and stands there {found} times"
 
     def _memory(self) -> Iterator[str]:
         for id in self.columns["seen"].keys() & self.columns["head"].keys():

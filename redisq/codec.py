@@ -1,6 +1,6 @@
 """Values to bytes and back, by msgspec: JSON by default, MessagePack by choice. Never pickle.
 
-Stored bytes are untrusted: whatever a decoder raises on them becomes `Undecodable`, with a reason that is safe to print.
+Stored bytes are untrusted: whatever a decoder raises on them becomes `Undecodable`, with a reason safe to print.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def _detail(error: Any) -> ErrorDetail:
 def _text_of(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception as broken:  # an exception whose own __str__ fails must still be recorded
+    except Exception as broken:  # noqa: BLE001 - an exception whose own __str__ fails is recorded all the same
         return f"(its message can't be read: {type(broken).__name__})"
 
 

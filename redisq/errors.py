@@ -78,7 +78,9 @@ class IndeterminateWrite(RedisqError):
     `operation` is the verb, `ids` the records it was about, `done` (offer_many) the offers that are certain.
     """
 
-    def __init__(self, message: str, *, operation: str = "", ids: Sequence[str] = (), done: Sequence[object] = ()) -> None:
+    def __init__(
+        self, message: str, *, operation: str = "", ids: Sequence[str] = (), done: Sequence[object] = ()
+    ) -> None:
         super().__init__(message)
         self.operation = operation
         self.ids = tuple(ids)

@@ -69,7 +69,7 @@ def use(core: QueueCore, build: Callable[[], Call[T]]) -> Flow[T]:
 
 
 def _settle_terms(core: QueueCore, *, writes: bool) -> Flow[bool]:
-    """Compares this client's declaration with the queue, and stores it before a first write; False: there is no queue."""
+    """Compares this client's declaration with the queue, and stores it before a first write; False: no queue yet."""
     if core.opened is Opened.NO:
         found = yield operate.open_queue(core)
         if found is None:
@@ -85,7 +85,7 @@ def _settle_terms(core: QueueCore, *, writes: bool) -> Flow[bool]:
 
 
 def _create(core: QueueCore) -> Flow[None]:
-    """Makes the queue and lists it. Listed before, and again after, so that no crash leaves a queue that nobody sees."""
+    """Makes the queue and lists it: before, and again after, so that no crash leaves a queue that nobody sees."""
     listed = Commands(("HSET", core.directory, core.entry, "1"))
     if core.opened is not Opened.UNDECLARED:
         yield listed
@@ -256,9 +256,7 @@ def _wait_and_take(
         block = max(block, 0.001)
 
 
-def _complete(
-    core: QueueCore, taken: Taken, limit: int, lease_ms: int | None
-) -> Flow[tuple[list[Delivery], Taken]]:
+def _complete(core: QueueCore, taken: Taken, limit: int, lease_ms: int | None) -> Flow[tuple[list[Delivery], Taken]]:
     """Repeats bounded passes until the batch is full or nothing more is takeable; sets undecodable jobs aside."""
     found = list(taken.deliveries)
     try:
@@ -329,7 +327,12 @@ def process_one(
 
 
 def _handle(
-    core: QueueCore, delivery: Delivery, handler: Callable[[Delivery], Any], lease_ms: int | None, lease: float, every: float
+    core: QueueCore,
+    delivery: Delivery,
+    handler: Callable[[Delivery], Any],
+    lease_ms: int | None,
+    lease: float,
+    every: float,
 ) -> Flow[None]:
     try:
         result = yield Handle(handler, delivery, lambda: consume.renew_ms(core, delivery, lease_ms), lease, every)
@@ -390,7 +393,8 @@ def _bulk(core: QueueCore, verb: str, state: JobState, name: str | None, error: 
     cursor = b""
     while True:
         changed, gone, cursor = yield from use(
-            core, lambda cursor=cursor: operate.bulk(core, verb, state, name, error, cursor)  # type: ignore[misc]
+            core,
+            lambda cursor=cursor: operate.bulk(core, verb, state, name, error, cursor),  # type: ignore[misc]
         )
         done, vanished = done + changed, vanished + gone
         if not cursor:
@@ -405,12 +409,10 @@ def errors(core: QueueCore, state: JobState | str) -> Flow[list[ErrorGroup]]:
     while True:
         page, cursor = yield from use(core, lambda cursor=cursor: operate.error_groups(core, wanted, cursor))  # type: ignore[misc]
         for each in page:
-            known = groups.get((each.name, each.type))
-            if known is not None:
-                each = msgspec.structs.replace(
-                    each, count=known.count + each.count, newest_ms=max(known.newest_ms, each.newest_ms)
-                )
-            groups[each.name, each.type] = each
+            known = groups.get((each.name, each.type), msgspec.structs.replace(each, count=0))
+            groups[each.name, each.type] = msgspec.structs.replace(
+                each, count=known.count + each.count, newest_ms=max(known.newest_ms, each.newest_ms)
+            )
         if not cursor:
             return sorted(groups.values(), key=lambda group: (-group.count, group.name, group.type))
 

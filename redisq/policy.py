@@ -82,7 +82,9 @@ class Backoff:
         kind, *fields = self._wire.split(",")
         if kind == "e":
             base, factor, cap, jitter = (float(field) for field in fields)
-            return f"Backoff.exponential(base={base / 1000:g}, factor={factor:g}, cap={cap / 1000:g}, jitter={jitter:g})"
+            return (
+                f"Backoff.exponential(base={base / 1000:g}, factor={factor:g}, cap={cap / 1000:g}, jitter={jitter:g})"
+            )
         steps = ", ".join(f"{float(step) / 1000:g}" for step in fields[1].split(";"))
         return f"Backoff.delays({steps}, jitter={float(fields[0]):g})"
 
@@ -174,7 +176,11 @@ class Keep:
 
         if len(set(self._rules)) == 1:
             return flat(self._rules[0])
-        split = (f"{state}={flat(rule)}" for state, rule in zip(TERMINAL, self._rules, strict=True) if any(r is not None for r in rule))
+        split = (
+            f"{state}={flat(rule)}"
+            for state, rule in zip(TERMINAL, self._rules, strict=True)
+            if any(r is not None for r in rule)
+        )
         return f"Keep({', '.join(split)})"
 
 

@@ -5,8 +5,7 @@
 -- ARGV   now slot number, 1 to delete live jobs too
 -- REPLY  1, or 0 when there are too many groups for one call: purge the terminal jobs first
 -- REFUSES NOQUEUE CORRUPT STALE NOTEMPTY
--- MOVES  ready -> removed; scheduled -> removed; leased -> removed; completed -> removed; dead -> removed;
---        cancelled -> removed; quarantined -> removed
+-- MOVES  -
 local queue = require("lib.queue")
 local plan = require("lib.plan")
 local move = require("lib.move")
@@ -35,6 +34,11 @@ plan.commit()
 
 local keys = { KEYS[1] }
 for _, name in ipairs(move.columns) do keys[#keys + 1] = queue.key[name] end
-for _, field in ipairs(redis.call("HKEYS", queue.key.groups)) do keys[#keys + 1] = KEYS[1] .. ":group:" .. field end
+local cursor = "0"
+repeat
+  local found = redis.call("HSCAN", queue.key.groups, cursor, "COUNT", GROUPS)
+  for i = 1, #found[2], 2 do keys[#keys + 1] = KEYS[1] .. ":group:" .. found[2][i] end
+  cursor = found[1]
+until cursor == "0"
 redis.call("UNLINK", unpack(keys))
 return "1"

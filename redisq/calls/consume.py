@@ -24,7 +24,8 @@ Settlement = Delivery | Done | Failed | Released
 
 _ACKS = {"A": Ack.ACKNOWLEDGED, "B": Ack.ALREADY_ACKNOWLEDGED, "G": Ack.GONE, "L": Ack.LEASE_LOST, "!": Ack.GONE}
 _FAILURES = {
-    "r": JobState.READY, "s": JobState.SCHEDULED, "d": JobState.DEAD, "x": JobState.CANCELLED, "q": JobState.QUARANTINED,
+    "r": JobState.READY, "s": JobState.SCHEDULED, "d": JobState.DEAD, "x": JobState.CANCELLED,
+    "q": JobState.QUARANTINED,
 }  # fmt: skip
 _LOST = "the token of job {id} holds no lease on queue {queue}: it ran out, was settled, or the job is gone"
 _NO_RETRY = "!"
@@ -275,7 +276,9 @@ def _raise_lost(core: QueueCore, delivery: Delivery, word: str, *, gone: bool = 
     if word == "L" or (gone and word == "G"):
         raise LeaseLost(_LOST.format(id=delivery.id, queue=core.name))
     if word == "!":
-        raise CorruptRecord(f"job {delivery.id} of queue {core.name} has a damaged head: look with check, then remove it")
+        raise CorruptRecord(
+            f"job {delivery.id} of queue {core.name} has a damaged head: look with check, then remove it"
+        )
 
 
 def _settle_many(core: QueueCore, operation: str, items: Sequence[Sequence[Argument]]) -> Call[list[Any]]:
@@ -307,7 +310,13 @@ def _settlement(core: QueueCore, item: Any) -> list[Argument]:
     if isinstance(item, Done):
         if item.result is None:
             return ["a", delivery.id, delivery.token, "", ""]
-        return ["a", delivery.id, delivery.token, "+", core.results.encode("result", item.result, limit=MAX_RESULT_BYTES)]
+        return [
+            "a",
+            delivery.id,
+            delivery.token,
+            "+",
+            core.results.encode("result", item.result, limit=MAX_RESULT_BYTES),
+        ]
     if isinstance(item, Failed):
         wait = "" if item.retry_in is None else str(duration_ms("retry_in", item.retry_in))
         final = boolean("final", item.final)

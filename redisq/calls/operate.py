@@ -6,8 +6,7 @@ import base64
 import binascii
 from typing import Any, NamedTuple
 
-from redisq.calls import Argument, Call, Kind
-from redisq.calls import heads as texts
+from redisq.calls import Argument, Call, Kind, heads as texts
 from redisq.calls.core import QueueCore
 from redisq.calls.records import decode_result, many, one
 from redisq.errors import InvalidInput, JobCancelled, JobFailed, JobGone, UnsupportedServer

@@ -42,7 +42,7 @@ def one(core: QueueCore, reply: Sequence[Any]) -> Job | None:
     found = many(core, reply, strict=True)[0]
     if isinstance(found, DamagedRecord):
         raise CorruptRecord(
-            f"job {found.id} of queue {core.name} is damaged: {found.reason}. See what is left with check, then remove it"
+            f"job {found.id} of queue {core.name} is damaged: {found.reason}. See it with check, then remove it"
         )
     return found
 

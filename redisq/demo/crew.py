@@ -50,9 +50,10 @@ class Member:
 
 
 class Crew:
-    """All the workers. Each pauses once, half-way through a batch, and asks: there `kill` hits it in the middle of work.
+    """All the workers. Each pauses once in the middle of a batch and asks; `kill` hits it there, while it holds work.
 
-    So many rows fall on at least one of them, however the rows are shared out. Leaving the `with` block ends every process that still runs, whatever happened.
+    It pauses after a third of its even share of the rows, and so at least one of them does, however they are shared out.
+    Leaving the `with` block ends every process that still runs, whatever happened.
     """
 
     def __init__(self, folder: Path, url: str, namespace: str, *, workers: int, rows: int) -> None:

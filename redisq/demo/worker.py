@@ -1,7 +1,8 @@
 """One worker process: takes rows in batches, handles them, settles them while it takes the next batch.
 
-It says `ready` on its standard output, `half-way` in the middle of a certain batch, and each time waits for a line on
-its standard input. When its input ends, it finishes what it holds and leaves. The server is the one in $REDISQ_URL, which other users of the machine can't read, unlike an argument.
+It says `ready` on its standard output, `half-way` in the middle of one batch, and waits each time for a line on its
+standard input. When its input ends, it settles what it holds and leaves. The server is the one in $REDISQ_URL, which
+other users of the machine can't read, unlike an argument.
 """
 
 from __future__ import annotations

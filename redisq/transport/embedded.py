@@ -88,16 +88,25 @@ class EmbeddedServer:
 
     def _await_start(self, path: str) -> None:
         deadline = time.monotonic() + _START_SECONDS
-        while not self._accepts():
+        while not (answer := self._answer()).startswith(b"+PONG"):
+            if answer.startswith(b"-LOADING"):
+                deadline = time.monotonic() + _START_SECONDS
             if self._process.poll() is not None or time.monotonic() > deadline:
                 log = self._last_log_line()
                 self.stop()
                 raise Unavailable(f"the embedded server{f' for {path}' if path else ''} did not start: {log}")
             time.sleep(0.002)
 
-    def _accepts(self) -> bool:
+    def _answer(self) -> bytes:
+        """What the server says to a PING; nothing while it takes no connections, or closes them."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            return probe.connect_ex(self.socket) == 0
+            probe.settimeout(1.0)
+            try:
+                probe.connect(self.socket)
+                probe.sendall(b"PING\r\n")
+                return probe.recv(64)
+            except OSError:
+                return b""
 
     def _last_log_line(self) -> str:
         try:

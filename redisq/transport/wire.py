@@ -155,7 +155,7 @@ class Wire:
         """Close what is idle: after a failure the next try shall find the way, and the master, anew."""
         with contextlib.suppress(IndexError):
             while True:
-                self._idle.pop()
+                self._discard(self._idle.pop()[0])
 
     def close(self) -> None:
         """Close what is idle now, and what is in use when its call ends."""

@@ -115,6 +115,8 @@ def test_each_of_many_jobs_goes_to_one_of_several_consumers(open_engine: OpenEng
 def test_an_element_offered_later_reaches_the_waiting_taker(open_engine: OpenEngine) -> None:
     """persistedqueue 2: nothing is queued, a taker waits, another process offers."""
     taker, producer = open_engine().queue("jobs"), open_engine().queue("jobs")
+    producer.offer("early")
+    assert taken(taker).value == "early"
     thread = threading.Timer(0.1, producer.offer, ["late"])
     thread.start()
     try:
