@@ -38,9 +38,14 @@ def walk(core: QueueCore) -> Flow[list[str]]:
     (first,) = yield Commands(("HGET", core.root, "first"))
     groups: dict[bytes, Column] = {}
     for field in _expected_groups(columns) | set(columns["groups"]):
-        groups[field] = yield from _scan("ZSCAN", f"{core.root}:group:".encode() + field)
+        key = f"{core.root}:group:".encode() + field
+        (found,) = yield Commands(("TYPE", key))
+        if found in (b"none", b"zset"):
+            groups[field] = yield from _scan("ZSCAN", key)
+        else:
+            problems.append(f"group {_shown(field)} holds a {found.decode()} where a zset belongs")
     snapshot = _Snapshot(core, columns, ready, int(first or 0), groups)
-    return list(snapshot.problems())
+    return [*problems, *snapshot.problems()]
 
 
 class _Snapshot:

@@ -6,6 +6,7 @@ for the sync and the async front end alike.
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -18,7 +19,7 @@ from msgspec import UNSET, UnsetType
 from redisq.calls import Call, Commands, Flow, Handle, Kind, NoQueue, Wait, consume, operate, produce
 from redisq.calls.consume import Settlement, Taken
 from redisq.calls.core import Opened, QueueCore, directory
-from redisq.errors import IndeterminateWrite, InvalidInput, LeaseLost, OutOfMemory
+from redisq.errors import IndeterminateWrite, InvalidInput, LeaseLost, OutOfMemory, RedisqError
 from redisq.frontend import Registry
 from redisq.ids import nonce as new_nonce
 from redisq.model import (
@@ -38,6 +39,7 @@ from redisq.policy import Keep
 from redisq.values import Duration, boolean, duration_ms, integer, text
 
 T = TypeVar("T")
+_log = logging.getLogger("redisq")
 
 LOOK_EVERY = 2.0
 """Seconds after which an idle taker looks by itself, whatever was lost."""
@@ -245,8 +247,10 @@ def _wait_and_take(
                 return found, taken
             soonest = taken.next_in
         else:
-            if block > 0:
-                yield Wait(f"{core.root}:bell", block, operate.open_queue(core))
+            if block > 0 and (yield Wait(f"{core.root}:bell", block, operate.open_queue(core))) is not None:
+                # the ring that told of the queue told of work, too: look before the next wait
+                block = 0.0
+                continue
             soonest = None
         left = None if stop is None else stop - time.monotonic()
         if left is not None and left <= 0:
@@ -269,8 +273,16 @@ def _complete(core: QueueCore, taken: Taken, limit: int, lease_ms: int | None) -
             found += taken.deliveries
     except BaseException:
         if found:
-            yield consume.hand_back(core, found)
+            yield from _hand_back(core, found)
         raise
+
+
+def _hand_back(core: QueueCore, deliveries: Sequence[Delivery]) -> Flow[None]:
+    """Releases what an interrupted caller holds. Where that fails the leases run out, and the interruption goes on."""
+    try:
+        yield consume.hand_back(core, deliveries)
+    except RedisqError as error:
+        _log.warning("%d interrupted jobs were not handed back, their leases have to run out: %s", len(deliveries), error)
 
 
 def ack_many(core: QueueCore, deliveries: Sequence[Delivery]) -> Flow[list[Ack]]:
@@ -342,7 +354,7 @@ def _handle(
         yield consume.fail(core, delivery, error)
         raise
     except BaseException:
-        yield consume.hand_back(core, [delivery])
+        yield from _hand_back(core, [delivery])
         raise
     try:
         settled = consume.ack(core, delivery, result)

@@ -256,7 +256,7 @@ class QueueInfo(Record, frozen=True):
 
     kind: str
     name: str
-    counts: dict[JobState, int]
+    counts: dict[JobState, int] | dict[EventStatus, int]
     paused: bool
     oldest_ms: int | None
     dead: int
@@ -305,6 +305,129 @@ class NewJob(msgspec.Struct, frozen=True):
     timeout: Duration | None = None
     keep: Any | UnsetType = UNSET
     metadata: dict[str, str] | None = None
+
+
+class NewEvent(msgspec.Struct, frozen=True):
+    """One item of `emit_many`, with the options of `emit`."""
+
+    value: Any
+    ttl: Duration | None | UnsetType = UNSET
+    id: str | None = None
+
+
+class Subscription(Record, frozen=True):
+    """One life of a named subscription: a removed name that is subscribed again gets another generation."""
+
+    queue: str
+    name: str
+    generation: str
+
+
+class Recipient(Record, frozen=True):
+    """What one subscription generation owes an event; `resolved_ms` is None while it is pending."""
+
+    name: str
+    generation: str
+    status: ObligationStatus
+    resolved_ms: int | None = None
+
+    @property
+    def resolved_at(self) -> datetime | None:
+        return at_from_ms(self.resolved_ms)
+
+
+class Event(Record, frozen=True):
+    """An event as it stands. `expires_ms` is None without a deadline, `settled_ms` while it is active.
+
+    `duplicate` is True from an emission whose id was taken; when only the memory of the id is left, `value` is None.
+    """
+
+    id: str
+    queue: str
+    value: Any
+    status: EventStatus
+    created_ms: int
+    expires_ms: int | None = None
+    settled_ms: int | None = None
+    recipients: tuple[Recipient, ...] = ()
+    duplicate: bool = False
+
+    @property
+    def created_at(self) -> datetime:
+        return _at(self.created_ms)
+
+    @property
+    def expires_at(self) -> datetime | None:
+        return at_from_ms(self.expires_ms)
+
+    @property
+    def settled_at(self) -> datetime | None:
+        return at_from_ms(self.settled_ms)
+
+
+class EventDelivery(Record, frozen=True):
+    """An event leased to a subscription. `lost` alone changes: it turns True when the lease is known to be lost.
+
+    `attempt` counts from 1. `fence` grows with every claim and every emission of the queue. The recipients of `event`
+    are left out: `get` has them.
+    """
+
+    id: str
+    value: Any
+    attempt: int
+    max_attempts: int | None
+    token: str
+    fence: int
+    expires_ms: int
+    created_ms: int
+    queue: str
+    subscription: Subscription
+    event: Event
+    lost: bool = False
+
+    @property
+    def expires_at(self) -> datetime:
+        return _at(self.expires_ms)
+
+    @property
+    def created_at(self) -> datetime:
+        return _at(self.created_ms)
+
+
+class SubscriptionInfo(Record, frozen=True):
+    """A subscription at a glance. `lag` is all that is pending, `in_flight` the part under a lease.
+
+    `oldest_pending_ms` is the creation time of the oldest pending event, `dead` how many obligations are dead,
+    `dropped` how many were given up because of `max_backlog` or `idle_after`.
+    """
+
+    name: str
+    generation: str
+    lag: int
+    in_flight: int
+    oldest_pending_ms: int | None
+    dead: int
+    dropped: int
+
+    @property
+    def oldest_pending_at(self) -> datetime | None:
+        return at_from_ms(self.oldest_pending_ms)
+
+
+class DeadObligation(Record, frozen=True):
+    """What a subscription gave up: its attempts are used up, or the payload does not decode (then `value` is bytes)."""
+
+    event_id: str
+    name: str
+    generation: str
+    attempts: int
+    error: ErrorDetail | None
+    dead_ms: int
+    value: Any
+
+    @property
+    def dead_at(self) -> datetime:
+        return _at(self.dead_ms)
 
 
 class Done(msgspec.Struct, frozen=True):

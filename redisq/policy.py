@@ -189,7 +189,53 @@ DEFAULT_KEEP = Keep(completed=Keep(count=10_000, age=86_400), cancelled=Keep(cou
 NEVER = ""
 
 
-class QueuePolicy:
+class Policy:
+    """What the policies of both kinds of queue share: fields given and fields stored, compared by value."""
+
+    __slots__ = ("_given", "_stored")
+
+    DEFAULTS: ClassVar[dict[str, str]]
+
+    def _fill(self, given: dict[str, str]) -> None:
+        stored = {**self.DEFAULTS, **given}
+        self._given, self._stored = given, stored
+        if self.DEFAULTS:
+            self._read(stored)
+
+    def _read(self, stored: dict[str, str]) -> None:
+        """Sets the attribute of every field from its stored text."""
+        raise NotImplementedError
+
+    @property
+    def given(self) -> dict[str, str]:
+        """The stored text of the fields that were passed explicitly."""
+        return dict(self._given)
+
+    @property
+    def stored(self) -> dict[str, str]:
+        """The stored text of every field, defaults included."""
+        return dict(self._stored)
+
+    @classmethod
+    def from_stored(cls, fields: Mapping[str, str]) -> Self:
+        """The policy that a queue holds; all its fields count as given."""
+        policy = cls.__new__(cls)
+        policy._fill({name: fields[name] for name in cls.DEFAULTS})
+        return policy
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Policy) or type(self) is not type(other):
+            return False
+        return self._stored == other._stored and self._given == other._given
+
+    def __hash__(self) -> int:
+        return hash(tuple(sorted(self._stored.items())))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in self._given)})"
+
+
+class QueuePolicy(Policy):
     """The rules of a job queue. Options that are not given are adopted from what the queue stores, else the default.
 
     max_attempts: attempts until a job is dead, 1…1,000,000. backoff: the wait between them. lease: how long a claim
@@ -199,8 +245,10 @@ class QueuePolicy:
     its job finished and its record went; 0 only while the record lives.
     """
 
-    __slots__ = ("_given", "_stored", "attempt_cap", "backoff", "dedup", "history", "history_ttl", "keep", "lease",
-                 "max_attempts", "timeout", "transition_cap")  # fmt: skip
+    __slots__ = (
+        "attempt_cap", "backoff", "dedup", "history", "history_ttl", "keep", "lease", "max_attempts", "timeout",
+        "transition_cap",
+    )  # fmt: skip
 
     DEFAULTS: ClassVar[dict[str, str]] = {}
 
@@ -222,13 +270,11 @@ class QueuePolicy:
         if max_attempts is not UNSET:
             given["max_attempts"] = str(integer("max_attempts", max_attempts, 1, MAX_ATTEMPTS))
         if backoff is not UNSET:
-            if not isinstance(backoff, Backoff):
-                raise InvalidInput(f"backoff must be a Backoff, not {type(backoff).__name__}")
-            given["backoff"] = backoff.wire
+            given["backoff"] = _backoff(backoff)
         if lease is not UNSET:
             given["lease"] = str(duration_ms("lease", lease, least=1))
         if timeout is not UNSET:
-            given["timeout"] = NEVER if timeout is None else str(duration_ms("timeout", timeout, least=1))
+            given["timeout"] = _duration_or_never("timeout", timeout, least=1)
         if keep is not UNSET:
             given["keep"] = keep_wire(keep)
         if history_ttl is not UNSET:
@@ -246,15 +292,11 @@ class QueuePolicy:
             given["dedup"] = str(duration_ms("dedup", dedup))
         self._fill(given)
 
-    def _fill(self, given: dict[str, str]) -> None:
-        stored = {**self.DEFAULTS, **given}
-        self._given, self._stored = given, stored
-        if not self.DEFAULTS:
-            return
+    def _read(self, stored: dict[str, str]) -> None:
         self.max_attempts = int(stored["max_attempts"])
         self.backoff = Backoff(stored["backoff"])
         self.lease = int(stored["lease"]) / 1000
-        self.timeout = None if stored["timeout"] == NEVER else int(stored["timeout"]) / 1000
+        self.timeout = _seconds(stored["timeout"])
         self.keep = Keep.from_wire(stored["keep"])
         ceilings = (_optional(ms) for ms in stored["history_ttl"].split("/"))
         self.history_ttl = {s: ms / 1000 for s, ms in zip(TERMINAL, ceilings, strict=True) if ms is not None} or None
@@ -263,31 +305,76 @@ class QueuePolicy:
         self.attempt_cap = int(stored["attempt_cap"])
         self.dedup = int(stored["dedup"]) / 1000
 
-    @property
-    def given(self) -> dict[str, str]:
-        """The stored text of the fields that were passed explicitly."""
-        return dict(self._given)
 
-    @property
-    def stored(self) -> dict[str, str]:
-        """The stored text of every field, defaults included."""
-        return dict(self._stored)
+class EventPolicy(Policy):
+    """The rules of an event queue. Options that are not given are adopted from what the queue stores, else the default.
 
-    @classmethod
-    def from_stored(cls, fields: Mapping[str, str]) -> Self:
-        """The policy that a queue holds; all its fields count as given."""
-        policy = cls.__new__(cls)
-        policy._fill({name: fields[name] for name in cls.DEFAULTS})
-        return policy
+    on_completion: "delete" or "archive" what is completed or expired. ttl: the deadline of an event that states none,
+    from its emission; None for none. archive_retention: how long archived events stay, from their settlement; None for
+    ever. max_attempts: attempts until an obligation is dead, 1…1,000,000, None for no limit. backoff: the wait after a
+    failed attempt. dedup: how long an id stays taken after its event settled and its record went. dead_retention: how
+    long a dead obligation holds its event; None until it is retried or discarded. max_backlog: events that may wait for
+    one subscription, 1 or more. idle_after: how long a subscription may leave its oldest event waiting without taking
+    anything; the sweep drops what is beyond either, None drops nothing.
+    """
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, QueuePolicy) and self._stored == other._stored and self._given == other._given
+    __slots__ = (
+        "archive_retention", "backoff", "dead_retention", "dedup", "idle_after", "max_attempts", "max_backlog",
+        "on_completion", "ttl",
+    )  # fmt: skip
 
-    def __hash__(self) -> int:
-        return hash(tuple(sorted(self._stored.items())))
+    DEFAULTS: ClassVar[dict[str, str]] = {}
 
-    def __repr__(self) -> str:
-        return f"QueuePolicy({', '.join(f'{name}={getattr(self, name)!r}' for name in self._given)})"
+    def __init__(
+        self,
+        *,
+        on_completion: str | UnsetType = UNSET,
+        ttl: Duration | None | UnsetType = UNSET,
+        archive_retention: Duration | None | UnsetType = UNSET,
+        max_attempts: int | None | UnsetType = UNSET,
+        backoff: Backoff | UnsetType = UNSET,
+        dedup: Duration | UnsetType = UNSET,
+        dead_retention: Duration | None | UnsetType = UNSET,
+        max_backlog: int | None | UnsetType = UNSET,
+        idle_after: Duration | None | UnsetType = UNSET,
+    ) -> None:
+        given: dict[str, str] = {}
+        if on_completion is not UNSET:
+            if on_completion not in ("delete", "archive"):
+                raise InvalidInput(f"on_completion must be 'delete' or 'archive', not {on_completion!r}")
+            given["on_completion"] = on_completion
+        if ttl is not UNSET:
+            given["ttl"] = _duration_or_never("ttl", ttl)
+        if archive_retention is not UNSET:
+            given["archive_retention"] = _duration_or_never("archive_retention", archive_retention)
+        if max_attempts is not UNSET:
+            given["max_attempts"] = (
+                NEVER if max_attempts is None else str(integer("max_attempts", max_attempts, 1, MAX_ATTEMPTS))
+            )
+        if backoff is not UNSET:
+            given["backoff"] = _backoff(backoff)
+        if dedup is not UNSET:
+            given["dedup"] = str(duration_ms("dedup", dedup))
+        if dead_retention is not UNSET:
+            given["dead_retention"] = _duration_or_never("dead_retention", dead_retention)
+        if max_backlog is not UNSET:
+            given["max_backlog"] = (
+                NEVER if max_backlog is None else str(integer("max_backlog", max_backlog, 1, 2**53 - 1))
+            )
+        if idle_after is not UNSET:
+            given["idle_after"] = _duration_or_never("idle_after", idle_after, least=1)
+        self._fill(given)
+
+    def _read(self, stored: dict[str, str]) -> None:
+        self.on_completion = stored["on_completion"]
+        self.ttl = _seconds(stored["ttl"])
+        self.archive_retention = _seconds(stored["archive_retention"])
+        self.max_attempts = _optional(stored["max_attempts"])
+        self.backoff = Backoff(stored["backoff"])
+        self.dedup = int(stored["dedup"]) / 1000
+        self.dead_retention = _seconds(stored["dead_retention"])
+        self.max_backlog = _optional(stored["max_backlog"])
+        self.idle_after = _seconds(stored["idle_after"])
 
 
 def keep_wire(keep: Any) -> str:
@@ -313,6 +400,20 @@ def _ceiling(value: Duration | Mapping[str, Duration] | None) -> str:
     )
 
 
+def _backoff(backoff: Any) -> str:
+    if not isinstance(backoff, Backoff):
+        raise InvalidInput(f"backoff must be a Backoff, not {type(backoff).__name__}")
+    return backoff.wire
+
+
+def _duration_or_never(name: str, value: Duration | None, *, least: int = 0) -> str:
+    return NEVER if value is None else str(duration_ms(name, value, least=least))
+
+
+def _seconds(stored: str) -> float | None:
+    return int(stored) / 1000 if stored else None
+
+
 def _blank(value: int | None) -> str:
     return "" if value is None else str(value)
 
@@ -332,4 +433,16 @@ QueuePolicy.DEFAULTS = QueuePolicy(
     transition_cap=64,
     attempt_cap=64,
     dedup=30 * 86_400,
+).given
+
+EventPolicy.DEFAULTS = EventPolicy(
+    on_completion="delete",
+    ttl=None,
+    archive_retention=None,
+    max_attempts=None,
+    backoff=Backoff.fixed(1),
+    dedup=60,
+    dead_retention=None,
+    max_backlog=None,
+    idle_after=None,
 ).given

@@ -1,6 +1,6 @@
 -- jobs/await: the outcome of a job, or a place among those who wait for it
 -- FLAGS  allow-oom
--- KEYS   root: head lease result error waiters w:*
+-- KEYS   root: head lease leased result error waiters w:*
 -- ARGV   now slot number, id, nonce, ms to stay registered
 -- REPLY  c result, d detail, x, q detail, g (gone) as one text; "" while it is not finished
 -- REFUSES NOQUEUE CORRUPT STALE
@@ -10,7 +10,7 @@ local plan = require("lib.plan")
 local find = require("lib.find")
 local waiters = require("lib.waiters")
 
-local refusal = queue.open({ "head", "lease", "result", "error", "waiters" }, {})
+local refusal = queue.open({ "head", "lease", "leased", "result", "error", "waiters" }, {})
 if refusal then return refusal end
 
 local id, nonce = ARGV[queue.first], ARGV[queue.first + 1]

@@ -19,6 +19,9 @@ if refusal then return refusal end
 
 local state, named, name = ARGV[queue.first], ARGV[queue.first + 1] == "1", ARGV[queue.first + 2]
 local limit, cursor = tonumber(ARGV[queue.first + 3]), ARGV[queue.first + 4]
+local damage = pages.damage(state, named and name)
+if damage then return damage end
+
 -- The first `limit` of the slice that carry the name, and where to go on.
 local function of_name(ids, places, rest)
   local heads, kept = #ids > 0 and redis.call("HMGET", queue.key.head, unpack(ids)) or {}, {}

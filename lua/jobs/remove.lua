@@ -10,6 +10,8 @@
 local queue = require("lib.queue")
 local plan = require("lib.plan")
 local head = require("lib.head")
+local find = require("lib.find")
+local ready = require("lib.ready")
 local move = require("lib.move")
 local operate = require("lib.operate")
 local retention = require("lib.retention")
@@ -22,22 +24,31 @@ local id = ARGV[queue.first]
 local text = redis.call("HGET", queue.key.head, id)
 local job = text and head.parse(id, text)
 local broken = redis.call("HEXISTS", queue.key.broken, id) == 1
-local leased = redis.call("HEXISTS", queue.key.lease, id) == 1
+local whole, held = find.lease(id)
+local INDEXES = { "sched", "ranked", "leased", "completed", "dead", "cancelled", "quarantined", "aging" }
 
--- A damaged job may stand anywhere, so it leaves every index that can be searched by its id.
-local function remove_broken()
-  for _, index in ipairs({ "sched", "ranked", "leased", "completed", "dead", "cancelled", "quarantined", "aging" }) do
-    plan.add("ZREM", queue.key[index], id)
+-- Whether anything is left of a job that has no head.
+local function remains()
+  for _, index in ipairs(INDEXES) do
+    if redis.call("ZSCORE", queue.key[index], id) then return true end
   end
+  return redis.call("HEXISTS", queue.key.body, id) == 1
+end
+
+-- A damaged job may stand anywhere, so it leaves every index.
+local function remove_broken()
+  for _, index in ipairs(INDEXES) do plan.add("ZREM", queue.key[index], id) end
   plan.add("HDEL", queue.key.lease, id)
   plan.add("HDEL", queue.key.broken, id)
+  ready.leave_if_there(id)
+  retention.leave_any_group(id)
   retention.forget(id, nil, nil, 0, false)
 end
 
 local answer = "1"
-if broken or text and not job then
+if broken or text and not job or not whole or not text and remains() then
   remove_broken()
-elseif not job or leased then
+elseif not job or held then
   answer = "0"
 else
   operate.remove(job, false)

@@ -14,7 +14,7 @@ local pack = require("lib.pack")
 local ready = require("lib.ready")
 local wake = require("lib.wake")
 local recover = require("lib.recover")
-local aside = require("lib.aside")
+local aside = lazy("lib.aside")
 
 local M = { width = 6 }
 

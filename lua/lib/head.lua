@@ -8,6 +8,7 @@
 --   created = milliseconds [ "d" ]                                     d: offered with a delay
 --   tail    = priority "," max attempts "," timeout "," flags "," keep "," size ";" name
 --   flags   = c custom id, m metadata
+--   numbers have at most 16 digits; whatever else differs from this form is damage, here and in redisq/calls/heads.py
 --
 -- A leased job's head still says waiting: that it is leased is said by its lease. Whether a waiting job is scheduled is
 -- said by the sched index.
@@ -19,13 +20,22 @@ local find, sub, match = string.find, string.sub, string.match
 local text = number.text
 local tails = {}
 
+local DIGITS = 16
+
+-- A rule per terminal state (see lib/retention), or none.
+local function is_keep(keep)
+  return keep == "" or match(keep, "^%d*:%d*/%d*:%d*/%d*:%d*/%d*:%d*$") ~= nil
+end
+
 -- What the producer fixed: parsed once per distinct tail of a call.
 function M.tail(tail)
   local known = tails[tail]
   if known == nil then
     local priority, max, timeout, flags, keep, size, name =
       match(tail, "^(%-?%d*),?(%d*),?(%d*),?(%a*),?([%d:/]*),?(%d*);(.*)$")
-    known = priority and {
+    local whole = priority and priority ~= "-" and is_keep(keep)
+      and math.max(#priority, #max, #timeout, #size) <= DIGITS
+    known = whole and {
       priority = tonumber(priority) or 0,
       max = tonumber(max),
       timeout = timeout,
@@ -55,13 +65,14 @@ function M.parse(id, head)
   local second = first and find(head, ";", first + 1, true)
   if not second then return nil end
   local present, created, delayed = sub(head, 1, first - 1), match(head, "^(%d+)(d?);", first + 1)
-  local fixed = created and M.tail(sub(head, second + 1))
+  local fixed = created and #created <= DIGITS and M.tail(sub(head, second + 1))
   if not fixed then return nil end
   local job = { id = id, created = created, delayed = delayed == "d", fixed = fixed, rest = sub(head, first),
     letter = present, attempts = 0, earlier = 0, folded = 0, mark = "" }
   if present ~= "w" and present ~= "W" then
     local letter, attempts, earlier, folded, mark, last = match(present, "^([wWcdxq])(%d*),?(%d*),?(%d*)([|!]?)(.*)$")
     if not letter or (mark == "") ~= (last == "") then return nil end
+    if math.max(#attempts, #earlier, #folded) > DIGITS then return nil end
     job.letter = letter
     job.attempts, job.earlier, job.folded = tonumber(attempts) or 0, tonumber(earlier) or 0, tonumber(folded) or 0
     job.mark = mark

@@ -13,7 +13,7 @@ end
 
 function M.parse(lease)
   local token, attempt, mark, taken, worker = match(lease, "^([^,]*),(%d+),([suSU]),(%d+),([^,]*)$")
-  if not token then return nil end
+  if not token or #attempt > 16 or #taken > 16 then return nil end
   return { token = token, attempt = tonumber(attempt), started = mark == "s" or mark == "S",
     cancel = mark == "S" or mark == "U", taken = taken, worker = worker }
 end

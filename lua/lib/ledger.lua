@@ -8,13 +8,18 @@
 local number = require("lib.number")
 local queue = require("lib.queue")
 local plan = require("lib.plan")
-local detail = require("lib.detail")
+local detail = lazy("lib.detail")
 
 local M = {}
 
 local CUT = 1024
 local FAILS = { f = true, l = true, q = true }
 local text, match, sub = number.text, string.match, string.sub
+
+-- What the ledger keeps of a failure's detail.
+function M.brief(failure)
+  return detail.cut(failure, CUT)
+end
 
 -- The outcome letter of a settlement, or nil when it was no attempt (a release).
 function M.outcome(last)
@@ -71,7 +76,7 @@ local function fold(job)
   local last = job.last
   if not last or job.mark == "!" then return end
   local failure = FAILS[last.verb] and read("error", job.id) or ""
-  fold_attempt(job, last, detail.cut(failure, CUT))
+  fold_attempt(job, last, M.brief(failure))
   if queue.root.history ~= "off" then
     local rows = rows_so_far(job)
     if last.taken ~= "0" then rows = rows .. history_row(job, last.taken, "l", last.attempt, "") end

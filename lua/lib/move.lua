@@ -8,7 +8,7 @@ local plan = require("lib.plan")
 local head = require("lib.head")
 local ready = require("lib.ready")
 local wake = require("lib.wake")
-local retention = require("lib.retention")
+local retention = lazy("lib.retention")
 
 local M = {
   -- all that a transition, and what follows from it, may touch

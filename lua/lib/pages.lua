@@ -2,6 +2,7 @@
 local queue = require("lib.queue")
 local ready = require("lib.ready")
 local listing = require("lib.listing")
+local refuse = require("lib.refuse")
 
 local M = {}
 
@@ -36,6 +37,14 @@ local function of_ready(cursor, scan)
   for i = kept + 1, #ids do ids[i], places[i] = nil, nil end
   marked("z", places)
   return ids, places, kept > 0 and kept == scan and last(places) or "l"
+end
+
+-- The refusal of a group that something else sits on, or nil.
+function M.damage(state, name)
+  if not name or state == "ready" or state == "blocked" or INDEX[state] then return nil end
+  local key = KEYS[1] .. ":group:" .. state .. ":" .. name
+  local found = redis.call("TYPE", key)["ok"]
+  if found ~= "none" and found ~= "zset" then return refuse.wrong_type(key, found, "zset") end
 end
 
 local function index_key(state, name)

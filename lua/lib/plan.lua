@@ -7,6 +7,7 @@ local WIDE = string.rep(" ", 257)   -- longer than any id
 
 local lists = {}            -- command -> key -> arguments
 local order = {}            -- the lists as they were first used
+local unlinked = {}         -- keys to be removed whole
 
 -- The argument list of `command` on `key`: append to it.
 function M.of(command, key)
@@ -54,16 +55,24 @@ local function send(list)
   end
 end
 
--- Sends everything that was planned and starts an empty plan. Fields are deleted last: what one transition of a call
--- stores for a job, a later one of the same call may take away.
+-- Removes whole keys.
+function M.unlink(...)
+  for i = 1, select("#", ...) do unlinked[#unlinked + 1] = (select(i, ...)) end
+end
+
+-- Sends everything that was planned and starts an empty plan. Fields are deleted last, and then keys: what one
+-- transition of a call stores for a job, a later one of the same call may take away.
 function M.commit()
-  local todo = order
-  lists, order = {}, {}
+  local todo, keys = order, unlinked
+  lists, order, unlinked = {}, {}, {}
   for i = 1, #todo do
     if todo[i].command ~= "HDEL" then send(todo[i]) end
   end
   for i = 1, #todo do
     if todo[i].command == "HDEL" then send(todo[i]) end
+  end
+  for from = 1, #keys, CHUNK do
+    redis.call("UNLINK", unpack(keys, from, math.min(from + CHUNK - 1, #keys)))
   end
 end
 

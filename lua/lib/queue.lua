@@ -4,7 +4,7 @@
 -- names its caller's slot and a number that only grows: the root keeps each slot's last number and answer, so that a
 -- call whose reply was lost is answered again instead of run again.
 local number = require("lib.number")
-local refuse = require("lib.refuse")
+local refuse = lazy("lib.refuse")
 
 local M = {
   first = 4,     -- the index of a script's own first argument
@@ -17,7 +17,8 @@ local M = {
 local FORMAT = "1"
 local REMEMBER_MS = 60000
 
-local TYPES = {
+-- the columns of job queues; those that only event queues have are declared in lib/events/columns
+M.types = {
   body = "hash", head = "hash", lease = "hash", meta = "hash", result = "hash", error = "hash",
   attempts = "hash", history = "hash", ghost = "hash", broken = "hash",
   waiters = "hash", ready = "list", bell = "list",
@@ -43,8 +44,8 @@ function M.columns(names)
     local name = names[i]
     local key = KEYS[1] .. ":" .. name
     local found = redis.call("TYPE", key)["ok"]
-    if found ~= "none" and found ~= TYPES[name] then
-      return refuse.wrong_type(key, found, TYPES[name])
+    if found ~= "none" and found ~= M.types[name] then
+      return refuse.wrong_type(key, found, M.types[name])
     end
     M.key[name] = key
     M.here[name] = found ~= "none"

@@ -3,17 +3,19 @@ local number = require("lib.number")
 local queue = require("lib.queue")
 local plan = require("lib.plan")
 local head = require("lib.head")
-local lease = require("lib.lease")
+local lease = lazy("lib.lease")
 local ready = require("lib.ready")
-local retry = require("lib.retry")
-local detail = require("lib.detail")
-local ledger = require("lib.ledger")
+local retry = lazy("lib.retry")
+local detail = lazy("lib.detail")
+local ledger = lazy("lib.ledger")
 local move = require("lib.move")
-local aside = require("lib.aside")
+local aside = lazy("lib.aside")
 
 local M = {}
 
-local LAPSED = detail.text("LeaseLapsed", "the lease ran out before the job was settled")
+local function lapse_detail()
+  return detail.text("LeaseLapsed", "the lease ran out before the job was settled")
+end
 
 -- A leased entry whose lease text is gone: an attempt of nobody known.
 local function unknown(job)
@@ -43,12 +45,12 @@ local function lapsed(job, held, stop)
     move.finish(job, "x", stop)
   elseif held.attempt >= M.max_attempts(job) then
     ledger.settled(job, "l", held, stop, "d")
-    ledger.failure(job, LAPSED)
+    ledger.failure(job, lapse_detail())
     move.finish(job, "d", stop)
   else
     local wait = retry.delay(queue.root.backoff, job.id, held.attempt)
     ledger.settled(job, "l", held, stop, wait > 0 and "s" or "r", wait > 0 and stop + wait or nil)
-    ledger.failure(job, LAPSED)
+    ledger.failure(job, lapse_detail())
     if wait > 0 then move.schedule(job, stop + wait) else move.to_tail(job) end
   end
 end

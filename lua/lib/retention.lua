@@ -6,16 +6,17 @@ local number = require("lib.number")
 local queue = require("lib.queue")
 local plan = require("lib.plan")
 local head = require("lib.head")
-local aside = require("lib.aside")
-local waiters = require("lib.waiters")
+local aside = lazy("lib.aside")
+local waiters = lazy("lib.waiters")
 
 local M = { state = { c = "completed", d = "dead", x = "cancelled", q = "quarantined" } }
 
 local PLACE = { completed = 1, dead = 2, cancelled = 3, quarantined = 4 }
 local PER_MS = 2048
+local GROUPS = 1000
 local OWNED = { "body", "head", "meta", "result", "error", "attempts", "history" }
 
-local text = number.text
+local text, match = number.text, string.match
 local rules = {}            -- rule text -> state -> { count, age }
 local groups = {}           -- state:name -> { key, field, known, usable, left }
 local scores = {}           -- state .. at -> the last score given
@@ -60,6 +61,17 @@ local function leave_group(state, name, id)
   if group then
     group.left = true
     plan.add("ZREM", group.key, id)
+  end
+end
+
+-- Takes a damaged job, whose name nobody knows, out of its group. Where there are too many groups to look at, its entry
+-- is given up when it is its group's oldest.
+function M.leave_any_group(id)
+  if redis.call("HLEN", queue.key.groups) > GROUPS then return end
+  for _, field in ipairs(redis.call("HKEYS", queue.key.groups)) do
+    local state, name = match(field, "^(%a+):(.*)$")
+    local group = state and group_of(state, name)
+    if group and redis.call("ZSCORE", group.key, id) then leave_group(state, name, id) end
   end
 end
 
@@ -145,8 +157,9 @@ function M.leave(job)
   leave_group(state, job.fixed.name, job.id)
 end
 
--- Plans the removal of the records `ids` of one state; `scored` alternates ids and index scores.
-function M.remove(state, scored)
+-- Plans the removal of the records of one state; `scored` alternates ids and index scores. `group` is where they were
+-- found, if it was in one: a damaged head does not say it.
+function M.remove(state, scored, group)
   local ids = {}
   for i = 1, #scored, 2 do ids[#ids + 1] = scored[i] end
   if #ids == 0 then return 0 end
@@ -154,6 +167,10 @@ function M.remove(state, scored)
   for i = 1, #ids do
     local job = heads[i] and head.parse(ids[i], heads[i])
     forget(ids[i], state, job and job.fixed, math.floor(tonumber(scored[i * 2])), true)
+    if group and not job then
+      group.left = true
+      plan.add("ZREM", group.key, ids[i])
+    end
   end
   return #ids
 end
@@ -175,7 +192,7 @@ function M.sweep_group(state, name, limit)
   local group = group_of(state, name)
   local rule = rule_of(queue.root.keep, state)
   if not group or not rule or not rule.count then return 0 end
-  local removed = M.remove(state, M.excess(group.key, { count = rule.count }, limit))
+  local removed = M.remove(state, M.excess(group.key, { count = rule.count }, limit), group)
   commit()
   return removed
 end
@@ -190,7 +207,7 @@ function M.prune()
     if mark and not done[mark] and budget > 0 then
       done[mark] = true
       local excess = M.excess(each.group.key, each.rule, budget)
-      budget = budget - M.remove(each.state, excess)
+      budget = budget - M.remove(each.state, excess, each.group)
       if budget == 0 and queue.root.uncounted ~= "1" then plan.add("HSET", KEYS[1], "uncounted", "1") end
       if #excess > 0 then commit() end
     end

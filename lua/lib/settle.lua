@@ -12,10 +12,10 @@ local queue = require("lib.queue")
 local plan = require("lib.plan")
 local head = require("lib.head")
 local lease = require("lib.lease")
-local retry = require("lib.retry")
+local retry = lazy("lib.retry")
 local ledger = require("lib.ledger")
 local move = require("lib.move")
-local recover = require("lib.recover")
+local recover = lazy("lib.recover")
 
 local M = {}
 
@@ -48,16 +48,10 @@ local function waits(job, verb, held, wait)
 end
 
 local function failed(job, held, extra, data)
-  local answer
-  if held.cancel then
-    answer = ended(job, "f", held, "x")
-  elseif extra == "!" or held.attempt >= recover.max_attempts(job) then
-    answer = ended(job, "f", held, "d")
-  else
-    answer = waits(job, "f", held, tonumber(extra) or retry.delay(queue.root.backoff, job.id, held.attempt))
-  end
   ledger.failure(job, data)
-  return answer
+  if held.cancel then return ended(job, "f", held, "x") end
+  if extra == "!" or held.attempt >= recover.max_attempts(job) then return ended(job, "f", held, "d") end
+  return waits(job, "f", held, tonumber(extra) or retry.delay(queue.root.backoff, job.id, held.attempt))
 end
 
 local function released(job, held, extra)

@@ -31,11 +31,19 @@ _LOST = "the token of job {id} holds no lease on queue {queue}: it ran out, was 
 _NO_RETRY = "!"
 
 
+class Poison(NamedTuple):
+    """A job that was leased and can't be handed out: its payload, or what surrounds it, does not decode."""
+
+    id: str
+    token: str
+    reason: str
+
+
 class Taken(NamedTuple):
     """What one bounded pass of a take found."""
 
     deliveries: list[Delivery]
-    undecodable: list[tuple[Delivery, str]]
+    undecodable: list[Poison]
     more: bool
     next_in: float | None
     """Seconds until something becomes takeable by time alone; None when nothing is known to."""
@@ -97,9 +105,9 @@ def give_back(core: QueueCore, nonce: str) -> Call[int]:
     return Call("give_back", script("jobs/give_back"), core.root, [nonce], int, kind=Kind.WRITE, missing=lambda: 0)
 
 
-def quarantine_many(core: QueueCore, undecodable: Sequence[tuple[Delivery, str]]) -> Call[list[Ack | Failure]]:
-    """Sets deliveries aside whose payload does not decode, each with the reason; the raw bytes stay."""
-    items = [_quarantine_item(core, each, "Undecodable", reason) for each, reason in undecodable]
+def quarantine_many(core: QueueCore, undecodable: Sequence[Poison]) -> Call[list[Ack | Failure]]:
+    """Sets jobs aside that do not decode, each with the reason; the raw bytes stay."""
+    items = [_quarantine_item(each.id, each.token, "Undecodable", each.reason) for each in undecodable]
     return _settle_many(core, "quarantine", items)
 
 
@@ -153,7 +161,7 @@ def quarantine(core: QueueCore, delivery: Delivery, reason: str) -> Call[Failure
     """Set a job aside as one that no retry can help; `retry(id)` brings it back. Raises LeaseLost for a stale token."""
     if not isinstance(reason, str):
         raise InvalidInput(f"reason must be a str, not {type(reason).__name__}")
-    item = _quarantine_item(core, delivery, "Quarantined", reason)
+    item = _quarantine_item(_own(core, delivery).id, delivery.token, "Quarantined", reason)
     return _settle_item(core, "quarantine", delivery, item, lambda word: _failure_of(core, delivery, word), None)
 
 
@@ -209,34 +217,34 @@ def _claim(core: QueueCore, nonce: str, limit: int, lease_ms: int | None, starte
 def _taken(core: QueueCore, nonce: str, reply: list[Any]) -> Taken:
     now, stop, first, most, timeout, more, soonest, ids, heads, bodies, metas = reply
     deliveries: list[Delivery] = []
-    undecodable: list[tuple[Delivery, str]] = []
+    undecodable: list[Poison] = []
     expires_ms, stamp, policy_most = int(stop), int(first), int(most)
     policy_timeout = int(timeout) if timeout else None
     for i, raw in enumerate(heads):
         if raw is None:
             continue
-        standing = head(raw)
-        fixed = standing.fixed
         fence = stamp + i
-        delivery = Delivery(
-            id=ids[i].decode(),
-            name=fixed.name,
-            value=None,
-            attempt=standing.attempts + 1,
-            max_attempts=fixed.max_attempts or policy_most,
-            priority=fixed.priority,
-            token=f"{fence}-{nonce}",
-            fence=fence,
-            expires_ms=expires_ms,
-            created_ms=standing.created_ms,
-            timeout_ms=fixed.timeout_ms or policy_timeout,
-            metadata=metadata_of(metas[i] if metas else None),
-            queue=core.name,
-        )
+        token = f"{fence}-{nonce}"
         try:
-            msgspec.structs.force_setattr(delivery, "value", core.codec.decode(bodies[i]))
-        except Undecodable as error:
-            undecodable.append((delivery, str(error)))
+            standing = head(raw)
+            fixed = standing.fixed
+            delivery = Delivery(
+                id=ids[i].decode(),
+                name=fixed.name,
+                value=core.codec.decode(bodies[i]),
+                attempt=standing.attempts + 1,
+                max_attempts=fixed.max_attempts or policy_most,
+                priority=fixed.priority,
+                token=token,
+                fence=fence,
+                expires_ms=expires_ms,
+                created_ms=standing.created_ms,
+                timeout_ms=fixed.timeout_ms or policy_timeout,
+                metadata=metadata_of(metas[i] if metas else None),
+                queue=core.name,
+            )
+        except (Undecodable, ValueError) as error:
+            undecodable.append(Poison(ids[i].decode(errors="replace"), token, str(error)))
         else:
             deliveries.append(delivery)
     if heads:
@@ -292,8 +300,8 @@ def _settle_many(core: QueueCore, operation: str, items: Sequence[Sequence[Argum
                 ids=[str(item[1]) for item in items], missing=lambda: [Ack.GONE for _ in items])  # fmt: skip
 
 
-def _quarantine_item(core: QueueCore, delivery: Any, kind: str, reason: str) -> list[Argument]:
-    return ["q", _own(core, delivery).id, delivery.token, "", detail.to_wire(ErrorDetail(kind, reason))]
+def _quarantine_item(id: str, token: str, kind: str, reason: str) -> list[Argument]:
+    return ["q", id, token, "", detail.to_wire(ErrorDetail(kind, reason))]
 
 
 def _batch_answer(word: str) -> Ack | Failure:

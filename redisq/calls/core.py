@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 from msgspec import UNSET, UnsetType
 
 from redisq.codec import Codec
 from redisq.ids import IdMaker
-from redisq.policy import QueuePolicy
+from redisq.model import Recipient
+from redisq.policy import EventPolicy, Policy, QueuePolicy
 
 
 class Opened(Enum):
@@ -21,8 +22,11 @@ class Opened(Enum):
     YES = "yes"
 
 
-class QueueCore:
-    """One job queue as one client sees it. Shared by the calls, the flows and the front ends; does no I/O."""
+class Core:
+    """One queue, of jobs or of events, as one client sees it: what both kinds have in common. Does no I/O."""
+
+    kind: ClassVar[str]
+    policy_type: ClassVar[type[Policy]]
 
     def __init__(
         self,
@@ -30,20 +34,18 @@ class QueueCore:
         namespace: str,
         name: str,
         type: Any,
-        result_type: Any,
         codec: str | UnsetType,
-        policy: QueuePolicy | None,
+        policy: Policy | None,
         validate: bool,
         ids: IdMaker,
         worker: str,
         retry_for: float,
     ) -> None:
         self.name = name
-        self.root = root("jobs", namespace, name)
+        self.root = root(self.kind, namespace, name)
         self.directory = directory(namespace)
-        self.entry = f"jobs:{name}"
+        self.entry = f"{self.kind}:{name}"
         self.type = type
-        self.result_type = result_type
         self.declared_codec = None if codec is UNSET else codec
         self.policy = policy
         self.validate = validate
@@ -56,7 +58,6 @@ class QueueCore:
 
     def use_codec(self, name: str) -> None:
         self.codec = Codec(name, self.type)
-        self.results = Codec(name, self.result_type)
 
     @property
     def declared(self) -> dict[str, str]:
@@ -67,13 +68,44 @@ class QueueCore:
     @property
     def stored(self) -> dict[str, str]:
         """The stored text of every field, as this client would create the queue."""
-        fields = QueuePolicy.DEFAULTS if self.policy is None else self.policy.stored
+        fields = self.policy_type.DEFAULTS if self.policy is None else self.policy.stored
         return {**fields, "codec": self.codec.name}
 
     @property
     def settled(self) -> bool:
         """Whether a call may go out as it is: compared, and with nothing of its own left to store."""
         return self.opened is Opened.YES or (self.opened is Opened.UNDECLARED and self.policy is None)
+
+
+class QueueCore(Core):
+    """One job queue as one client sees it. Shared by the calls, the flows and the front ends."""
+
+    kind = "jobs"
+    policy_type = QueuePolicy
+
+    def __init__(self, *, result_type: Any, **options: Any) -> None:
+        self.result_type = result_type
+        super().__init__(**options)
+
+    def use_codec(self, name: str) -> None:
+        super().use_codec(name)
+        self.results = Codec(name, self.result_type)
+
+
+class EventCore(Core):
+    """One event queue as one client sees it.
+
+    `roster` is the newest set of subscriptions that this client was told of, and `roster_version` its name: an emission
+    tells it anew only when the version differs, and no version ever names two different sets.
+    """
+
+    kind = "events"
+    policy_type = EventPolicy
+
+    def __init__(self, **options: Any) -> None:
+        self.roster_version = ""
+        self.roster: tuple[Recipient, ...] = ()
+        super().__init__(**options)
 
 
 def root(kind: str, namespace: str, name: str) -> str:

@@ -10,8 +10,10 @@ from urllib.parse import unquote
 from redisq import detail
 from redisq.model import Attempt, ErrorDetail, JobState, Outcome, Transition
 
-_PRESENT = re.compile(rb"([wWcdxq])(\d*),?(\d*),?(\d*)(?:([|!])(.*))?", re.DOTALL)
-_TAIL = re.compile(rb"(-?\d*),?(\d*),?(\d*),?([a-z]*),?[\d:/]*,?\d*")
+_PRESENT = re.compile(rb"([wWcdxq])(\d{0,16}),?(\d{0,16}),?(\d{0,16})(?:([|!])(.+))?", re.DOTALL)
+_LEASE = re.compile(rb"([^,]*),(\d{1,16}),([suSU]),(\d{1,16}),[^,]*")
+_CREATED = re.compile(rb"(\d{1,16})(d?)")
+_TAIL = re.compile(rb"(-?\d{0,16}),?(\d{0,16}),?(\d{0,16}),?([a-zA-Z]*),?(?:\d*:\d*(?:/\d*:\d*){3})?,?\d{0,16}")
 
 STATES = {
     "r": JobState.READY, "s": JobState.SCHEDULED, "l": JobState.LEASED, "c": JobState.COMPLETED,
@@ -86,18 +88,18 @@ def head(data: bytes) -> Head:
     """Raises ValueError when the head is damaged."""
     parts = data.split(b";", 2)
     present = _PRESENT.fullmatch(parts[0])
-    if len(parts) != 3 or present is None:
+    created = _CREATED.fullmatch(parts[1]) if len(parts) == 3 else None
+    if present is None or created is None:
         raise ValueError("its head is damaged")
     letter, attempts, earlier, folded, mark, last = present.groups()
-    created = parts[1].rstrip(b"d")
     return Head(
         letter.decode(),
         int(attempts or 0),
         int(earlier or 0),
         int(folded or 0),
         None if mark is None else _last(last, mark == b"!"),
-        int(created),
-        parts[1].endswith(b"d"),
+        int(created[1]),
+        bool(created[2]),
         fixed(parts[2]),
     )
 
@@ -108,8 +110,12 @@ def _last(data: bytes, folded: bool) -> Last:
 
 
 def lease(data: bytes) -> Lease:
-    token, attempt, mark, taken, _ = data.decode().split(",")
-    return Lease(token, int(attempt), mark.isupper(), int(taken))
+    """Raises ValueError when the lease is damaged."""
+    found = _LEASE.fullmatch(data)
+    if found is None:
+        raise ValueError("its lease is damaged")
+    token, attempt, mark, taken = found.groups()
+    return Lease(token.decode(), int(attempt), mark.isupper(), int(taken))
 
 
 def error_of(data: bytes | None) -> ErrorDetail | None:
@@ -124,6 +130,7 @@ class Past(NamedTuple):
     attempts: bytes
     history: bytes
     error: bytes
+    brief: bytes
 
 
 def attempts(past: Past, cap: int) -> list[Attempt]:
@@ -138,7 +145,7 @@ def attempts(past: Past, cap: int) -> list[Attempt]:
                 started_ms=last.taken_ms,
                 finished_ms=last.at_ms,
                 outcome=OUTCOMES[outcome],
-                error=_failure(last, past.error),
+                error=_failure(last, past.brief),
                 worker=last.worker,
             )
         )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from redisq.calls import Argument, Call, Kind, heads as texts
-from redisq.calls.core import QueueCore
+from redisq.calls.core import Core, QueueCore
 from redisq.calls.records import decode_result, many, one
 from redisq.errors import InvalidInput, JobCancelled, JobFailed, JobGone, UnsupportedServer
 from redisq.model import (
@@ -23,9 +23,11 @@ from redisq.model import (
     Page,
     QueueInfo,
 )
-from redisq.policy import QueuePolicy
+from redisq.policy import Policy
 from redisq.scripts import script
 from redisq.values import integer, text
+
+P = TypeVar("P", bound=Policy)
 
 _COUNTED = (
     JobState.READY, JobState.SCHEDULED, JobState.LEASED, JobState.COMPLETED, JobState.DEAD, JobState.CANCELLED,
@@ -46,11 +48,11 @@ class Settings(NamedTuple):
     created: bool = False
 
 
-def open_queue(core: QueueCore) -> Call[Settings | None]:
+def open_queue(core: Core) -> Call[Settings | None]:
     """Holds this client's declaration against the stored one; None when there is no queue yet."""
     return Call(
         "open",
-        script("jobs/open"),
+        script("queue/open"),
         core.root,
         _flat(core.declared),
         lambda reply: Settings(reply[0] == b"1", _codec(core, reply[1])),
@@ -59,13 +61,13 @@ def open_queue(core: QueueCore) -> Call[Settings | None]:
     )
 
 
-def create_queue(core: QueueCore) -> Call[Settings]:
+def create_queue(core: Core) -> Call[Settings]:
     """Makes the queue, or stores the policy of this client when none was declared before."""
     declares = core.policy is not None
     args: list[Argument] = [int(declares), len(core.declared), *_flat(core.declared), *_flat(core.stored)]
     return Call(
         "create",
-        script("jobs/create"),
+        script("queue/create"),
         core.root,
         args,
         lambda reply: Settings(declares, _codec(core, reply[1]), reply[0] == b"1"),
@@ -73,20 +75,21 @@ def create_queue(core: QueueCore) -> Call[Settings]:
     )
 
 
-def alter(core: QueueCore, policy: QueuePolicy) -> Call[QueuePolicy]:
+def alter(core: Core, policy: P) -> Call[P]:
     """Change the stored policy: the fields given to `policy`'s constructor, in one step. Returns the old policy.
 
     Running clients go by the new fields at once; a client that starts later and declares an old value conflicts.
     """
-    if not isinstance(policy, QueuePolicy):
-        raise InvalidInput(f"policy must be a QueuePolicy, not {type(policy).__name__}")
-    names = list(QueuePolicy.DEFAULTS)
+    wanted = core.policy_type
+    if not isinstance(policy, wanted):
+        raise InvalidInput(f"policy must be {wanted.__name__}, not {type(policy).__name__}")
+    names = list(wanted.DEFAULTS)
     args: list[Argument] = [len(names), *names, *_flat(policy.given)]
 
-    def decode(reply: list[bytes]) -> QueuePolicy:
-        return QueuePolicy.from_stored(dict(zip(names, (value.decode() for value in reply), strict=True)))
+    def decode(reply: list[bytes]) -> P:
+        return type(policy).from_stored(dict(zip(names, (value.decode() for value in reply), strict=True)))
 
-    return Call("alter", script("jobs/alter"), core.root, args, decode, kind=Kind.WRITE)
+    return Call("alter", script("queue/alter"), core.root, args, decode, kind=Kind.WRITE)
 
 
 def pause(core: QueueCore) -> Call[None]:
@@ -165,11 +168,11 @@ def history(core: QueueCore, id: str) -> Call[JobHistory]:
 
 
 def _past(reply: list[Any]) -> texts.Past | None:
-    head, lease, ledger, rows, error = reply[3:]
+    head, lease, ledger, rows, error, brief = reply[3:]
     if head is None:
         return None
     return texts.Past(texts.head(head), None if lease is None else texts.lease(lease), ledger or b"", rows or b"",
-                      error or b"")  # fmt: skip
+                      error or b"", brief or b"")  # fmt: skip
 
 
 def counts(core: QueueCore) -> Call[dict[JobState, int]]:
@@ -212,12 +215,13 @@ def maintain(core: QueueCore, limit: int = 100) -> Call[Maintenance]:
     """One bounded sweep: at most `limit` (1…1,000) due jobs, lapsed leases, past records and passed ids each."""
     integer("limit", limit, 1, 1000)
 
-    def decode(reply: list[int]) -> Maintenance:
-        by_category = dict(zip(_SWEPT, reply[:4], strict=True))
-        return Maintenance(processed=sum(by_category.values()), pending=reply[4] == 1, by_category=by_category)
+    def decode(reply: list[bytes]) -> Maintenance:
+        *done, pending = (int(number) for number in reply)
+        by_category = dict(zip(_SWEPT, done, strict=True))
+        return Maintenance(processed=sum(by_category.values()), pending=pending == 1, by_category=by_category)
 
     return Call("maintain", script("jobs/maintain"), core.root, [limit], decode, kind=Kind.WRITE,
-                missing=lambda: decode([0, 0, 0, 0, 0]))  # fmt: skip
+                missing=lambda: decode([b"0"] * 5))  # fmt: skip
 
 
 def jobs(
@@ -348,7 +352,7 @@ def _flat(fields: dict[str, str]) -> list[Argument]:
     return [part for pair in fields.items() for part in pair]
 
 
-def _codec(core: QueueCore, stored: bytes) -> str:
+def _codec(core: Core, stored: bytes) -> str:
     name = stored.decode()
     if name not in ("json", "msgpack"):
         raise UnsupportedServer(f"queue {core.name} stores its payloads as {name!r}, which this release can't read")

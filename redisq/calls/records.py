@@ -59,7 +59,7 @@ def many(core: QueueCore, reply: Sequence[Any], *, strict: bool = False) -> list
         id = raw_id.decode(errors="replace")
         try:
             jobs.append(_job(core, id, row, int(most), int(timeout) if timeout else None))
-        except (_Damage, ValueError) as damage:
+        except (_Damage, ValueError, OverflowError) as damage:
             jobs.append(DamagedRecord(id=id, queue=core.name, reason=str(damage), raw=row.body or b""))
         except SchemaMismatch as mismatch:
             if strict:

@@ -15,6 +15,10 @@ from redisq.errors import InvalidInput, RedisqError, Unavailable
 COMMANDS: tuple[click.Command, ...] = (demo.command,)
 
 
+class BadInput(click.ClickException):
+    exit_code = 2
+
+
 class NoServer(click.ClickException):
     exit_code = 3
 
@@ -28,7 +32,7 @@ class Commands(click.Group):
         except Unavailable as error:
             raise NoServer(str(error)) from error
         except InvalidInput as error:
-            raise click.UsageError(str(error)) from error
+            raise BadInput(str(error)) from error
         except RedisqError as error:
             raise click.ClickException(str(error)) from error
 

@@ -52,7 +52,7 @@ class Member:
 class Crew:
     """All the workers. Each pauses once in the middle of a batch and asks; `kill` hits it there, while it holds work.
 
-    It pauses after a third of its even share of the rows, and so at least one of them does, however they are shared out.
+    It pauses after a third of its even share of the rows: at least one comes so far, however they are shared out.
     Leaving the `with` block ends every process that still runs, whatever happened.
     """
 

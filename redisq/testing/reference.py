@@ -64,7 +64,7 @@ T = TypeVar("T")
 
 DETAIL_BYTES = 8 * 1024
 LEDGER_DETAIL_BYTES = 1024
-LAPSED = ErrorDetail("LeaseLapsed", "the lease lapsed")
+LAPSED = ErrorDetail("LeaseLapsed", "the lease ran out before the job was settled")
 QUARANTINED = "Quarantined"
 UNDECODABLE = "Undecodable"
 
@@ -149,7 +149,7 @@ class ReferenceQueue:
         self.name = text("name", name)
         self.clock = clock
         self._declared = policy
-        self._held = False
+        self._used = self._unproven = False
         self._type = type
         self._worker = worker
         self._store = _Store(make_id or _one_id(IdMaker()))
@@ -258,14 +258,15 @@ class ReferenceQueue:
         return self.exchange(list(deliveries), 0)[0]
 
     def renew(self, delivery: Delivery, lease: Duration | None = None) -> Renewal:
-        lease_ms = self._lease_ms(lease)
-        return self._single(delivery, lambda call: self._renew(call, delivery, lease_ms))
+        _check_lease(lease)
+        return self._single(delivery, lambda call: self._renew(call, delivery, self._lease_ms(lease)))
 
     def renew_many(self, deliveries: Iterable[Delivery], lease: Duration | None = None) -> list[Renewal | Ack]:
-        deliveries, lease_ms = list(deliveries), self._lease_ms(lease)
+        deliveries = list(deliveries)
+        _check_lease(lease)
         self._own(deliveries)
         self._write()
-        call = _Call(self.clock.now_ms)
+        call, lease_ms = _Call(self.clock.now_ms), self._lease_ms(lease)
         return [_in_batch(partial(self._renew, call, each, lease_ms)) for each in deliveries]
 
     def release(self, delivery: Delivery, *, delay: Duration = 0) -> None:
@@ -293,7 +294,7 @@ class ReferenceQueue:
         integer("limit", limit, 0, 1000)
         duration_ms("wait", wait or 0)
         integer("number of settlements", len(settlements), 0, 1000)
-        lease_ms = self._lease_ms(lease)
+        _check_lease(lease)
         settlements = [each if isinstance(each, Done | Failed | Released) else Done(each) for each in settlements]
         self._own(each.delivery for each in settlements)
         for each in settlements:
@@ -304,7 +305,7 @@ class ReferenceQueue:
         self._write()
         call = _Call(self.clock.now_ms)
         answers = [_in_batch(partial(self._settle, call, each)) for each in settlements]
-        return answers, self._take(call, limit, lease_ms, started) if limit else []
+        return answers, self._take(call, limit, self._lease_ms(lease), started) if limit else []
 
     def start(self, deliveries: Iterable[Delivery]) -> None:
         """Mark live leases as started, so that their lapse counts as an attempt."""
@@ -419,8 +420,8 @@ class ReferenceQueue:
             self._log(job, Outcome.CANCELLED, call.now)
             self._move(call, job, JobState.CANCELLED, call.now)
         else:
-            job.attempts -= 1
             self._wait(call, job, call.now + delay_ms if delay_ms else None, call.now, to_head=True)
+            job.attempts -= 1
         return self._answer(job, delivery, "release")
 
     def _quarantine(self, call: _Call, delivery: Delivery, reason: ErrorDetail) -> Failure:
@@ -458,8 +459,8 @@ class ReferenceQueue:
             self._log(job, Outcome.CANCELLED, end)
             self._move(call, job, JobState.CANCELLED, end)
         elif not job.started:
-            job.attempts -= 1
             self._wait(call, job, None, end, to_head=True)
+            job.attempts -= 1
         else:
             error = job.error = self._shown(LAPSED)
             self._log(job, Outcome.LAPSED, end, error)
@@ -578,6 +579,8 @@ class ReferenceQueue:
         )
 
     def errors(self, state: JobState) -> list[ErrorGroup]:
+        if _state(state) not in TERMINAL:
+            raise InvalidInput(f"only finished jobs are grouped by error, not {state}")
         self._read()
         groups: dict[tuple[str, str], list[int]] = {}
         for job in self._in_state(_state(state)):
@@ -646,8 +649,9 @@ class ReferenceQueue:
         return Bulk(done=sum(self.retry(id) for id in matching), vanished=0)
 
     def purge(self, state: JobState, *, name: str | None = None, error: str | None = None) -> Bulk:
-        if _state(state) is JobState.LEASED:
-            raise InvalidInput("leased jobs can't be purged")
+        # choice: nothing is blocked yet, so nothing blocked can be purged
+        if _state(state) in (JobState.LEASED, JobState.BLOCKED):
+            raise InvalidInput(f"{state} jobs can't be purged")
         self._write()
         matching = self._matching(state, name, error)
         for job in matching:
@@ -743,7 +747,7 @@ class ReferenceQueue:
         if self._policy.history is History.OFF:
             return
         job.transitions += 1
-        # choice: the attempt of a transition is the job's own count after it
+        # choice: the attempt of a transition is the one that it ended, also by a release that doesn't count it
         row = Transition(ordinal=job.transitions, at_ms=at, state=job.state, attempt=job.attempts, detail=detail)
         job.history = [*job.history, row][-self._policy.transition_cap :]
 
@@ -773,19 +777,30 @@ class ReferenceQueue:
         return QueuePolicy.from_stored(QueuePolicy.DEFAULTS if stored is None else stored)
 
     def _read(self) -> None:
+        """The first use of the queue: what this client declares must be what is stored, if anything is."""
+        if not self._used:
+            self._hold()
+            self._used, self._unproven = True, self._store.policy is None
+
+    def _write(self, *, creates: bool = False) -> None:
+        """The first write stores what this client declares, or proves it if nothing was stored at the first use."""
+        self._read()
+        self._store.exists |= creates
+        if not self._store.exists or self._declared is None:
+            return
+        if self._store.policy is None:
+            self._store.policy = self._declared.stored
+        elif self._unproven:
+            self._hold()
+        self._unproven = False
+
+    def _hold(self) -> None:
         stored, declared = self._store.policy, self._declared
-        if stored is None or declared is None or self._held:
+        if stored is None or declared is None:
             return
         different = sorted(name for name, value in declared.given.items() if stored[name] != value)
         if different:
             raise ConfigurationConflict(f"{self.name} is stored with another {', '.join(different)}")
-        self._held = True
-
-    def _write(self, *, creates: bool = False) -> None:
-        self._read()
-        self._store.exists |= creates
-        if self._store.exists and self._store.policy is None and self._declared is not None:
-            self._store.policy, self._held = self._declared.stored, True
 
     # -- small helpers
 
@@ -800,7 +815,7 @@ class ReferenceQueue:
                 raise InvalidInput(f"this delivery belongs to {delivery.queue}, not to {self.name}")
 
     def _lease_ms(self, lease: Duration | None) -> int:
-        return duration_ms("lease", self._policy.lease if lease is None else lease, least=1)
+        return duration_ms("lease", self._policy.lease if lease is None else lease)
 
     # choice: what an offer left to the policy goes by the policy as it stands, like keep
 
@@ -870,6 +885,11 @@ def _in_batch(settle: Callable[[], T]) -> T | Ack:
         return settle()
     except LeaseLost:
         return Ack.LEASE_LOST
+
+
+def _check_lease(lease: Duration | None) -> None:
+    if lease is not None:
+        duration_ms("lease", lease, least=1)
 
 
 def _check_failed(failed: Failed) -> None:

@@ -16,7 +16,7 @@ _ALL_SLOTS = "0-16383"
 def judge(answers: list[Any]) -> None:
     """UnsupportedServer for a server that is too old or not whole. What access rules hide is not held against it."""
     server, cluster, nodes = ("" if isinstance(answer, Exception) else _text(answer) for answer in answers)
-    if _field(server, "redis_mode") == "sentinel":
+    if "sentinel" in (_field(server, "redis_mode"), _field(server, "server_mode")):
         raise UnsupportedServer("this address is a Sentinel, not a server: use sentinel://host:port/SERVICE/DB")
     for name, key, floor in (("Valkey", "valkey_version", (8, 0)), ("Redis", "redis_version", (7, 0))):
         version = _field(server, key)

@@ -191,7 +191,9 @@ def _final(request: Request, error: Exception | None, word: str, doubt: bool, at
         return _unanswered(request, error, doubt) if doubt else ruled
     located = text if request.call is None else request.call.script.locate(text)
     if word == "WRONGTYPE":
-        return CorruptRecord(f"{request.operation}: a key has the wrong type: {located}")
+        key = request.commands[0][1] if request.call is None else request.call.key
+        shown = key.decode(errors="replace") if isinstance(key, bytes) else key
+        return CorruptRecord(f"{request.operation}: {shown}, or a key of it, has the wrong type: {located}")
     return RedisqError(f"{request.operation}: the server answered with an error: {located}")
 
 

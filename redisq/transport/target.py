@@ -145,10 +145,29 @@ def _from_sentinel_url(address: urls.Address, world: World) -> Target:
     options = dict(address.options)
     kind = "rediss" if options.pop("ssl") else "redis"
     patience = {"socket_timeout": 1.0, "socket_connect_timeout": 1.0}
-    manager = world.sentinel(address.hosts, sentinel_kwargs={**patience, **address.sentinel_options})
-    return _target(
-        address.url, world.connections[kind], options, world, locate=lambda: manager.discover_master(address.name)
-    )
+
+    def manager() -> Any:
+        return world.sentinel(address.hosts, sentinel_kwargs={**patience, **address.sentinel_options})
+
+    # asked for each new connection and then let go: nothing is left to be closed, or carried into a fork
+    def locate() -> Any:
+        asked = manager()
+        try:
+            return asked.discover_master(address.name)
+        finally:
+            for sentinel in asked.sentinels:
+                sentinel.close()
+
+    async def alocate() -> Any:
+        asked = manager()
+        try:
+            return await asked.discover_master(address.name)
+        finally:
+            for sentinel in asked.sentinels:
+                await sentinel.aclose()
+
+    found = alocate if world.asynchronous else locate
+    return _target(address.url, world.connections[kind], options, world, locate=found)
 
 
 def _from_sentinel_pool(pool: Any, options: dict[str, Any], world: World) -> Target:

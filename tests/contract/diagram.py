@@ -16,7 +16,8 @@ def diagram() -> str:
             for move in head(name).moves():
                 makers.setdefault(move, []).append(script)
     lines = [
-        f"    {_node(start)} --> {_node(end)}: {', '.join(sorted(names))}" for (start, end), names in sorted(makers.items())
+        f"    {_node(start)} --> {_node(end)}: {', '.join(sorted(names))}"
+        for (start, end), names in sorted(makers.items())
     ]
     return "\n".join(["```mermaid", "stateDiagram-v2", *lines, "```"])
 

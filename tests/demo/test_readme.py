@@ -50,7 +50,7 @@ def test_commands_exist(command: list[str]) -> None:
         case ["make", target]:
             assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
         case ["pip", "install", requirement]:
-            extra = re.fullmatch(r"redisq(?:\[(\w+)\])?", requirement)
+            extra = re.fullmatch(r"\.(?:\[(\w+)\])?", requirement)
             assert extra is not None
             project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
             assert extra[1] is None or extra[1] in project["optional-dependencies"]

@@ -73,11 +73,11 @@ def test_the_same_id_in_two_queues_is_delivered_in_both(engine: Engine) -> None:
 def test_the_delay_of_a_duplicate_is_ignored(queue: Queue[Any], clock: ManualClock) -> None:
     """persistedqueue 30: both ways, the original timing stands."""
     queue.offer("now", id="now")
-    queue.offer("later", id="now", delay=60)
-    queue.offer("delayed", id="delayed", delay=60)
+    queue.offer("later", id="now", delay=20)
+    queue.offer("delayed", id="delayed", delay=20)
     queue.offer("at once", id="delayed")
     assert values(drained(queue)) == ["now"]
-    clock.advance(60)
+    clock.advance(20)
     assert values(drained(queue)) == ["delayed"]
 
 

@@ -138,7 +138,7 @@ def test_the_back_off_counts_from_the_end_of_the_lease(queue: Queue[Any], clock:
 
 def test_leases_lapse_in_the_order_of_their_ends(engine: Engine, clock: ManualClock) -> None:
     queue = engine.queue("jobs", policy=QueuePolicy(backoff=Backoff.fixed(0)))
-    queue.offer_many("abc")
+    queue.offer_many(list("abc"))
     for lease in (3, 1, 2):
         taken(queue, lease=lease)
     clock.advance(3)
@@ -150,7 +150,7 @@ def test_an_unstarted_lease_that_lapses_goes_back_to_the_head_and_costs_nothing(
     queue: Queue[Any], clock: ManualClock, server: Server, namespace: str
 ) -> None:
     """persistedqueue 10: prefetched for takers that vanish: back in the queue with a refund."""
-    queue.offer_many("abc")
+    queue.offer_many(list("abc"))
     found = taken_unstarted(server.url, namespace, clock, 2)
     assert values(found) == ["a", "b"]
     clock.advance(30)

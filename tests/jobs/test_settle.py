@@ -193,7 +193,7 @@ def test_a_job_of_one_attempt_that_is_released_is_delivered_again(queue: Queue[A
 
 
 def test_a_block_of_releases_is_taken_in_its_own_order(queue: Queue[Any]) -> None:
-    queue.offer_many("abcd")
+    queue.offer_many(list("abcd"))
     batch = queue.take_many(3)
     queue.exchange([Released(each) for each in batch], 0)
     assert values(queue.take_many(4)) == ["a", "b", "c", "d"]
@@ -232,7 +232,7 @@ def test_a_renewal_counts_from_now_and_never_shortens(queue: Queue[Any], clock: 
 @pytest.mark.every_server
 def test_a_batch_of_renewals_answers_each_for_itself(queue: Queue[Any], clock: ManualClock) -> None:
     """effect-mq 8: one live and one ghost: the ghost is lost, the live one survives."""
-    queue.offer_many("abcd")
+    queue.offer_many(list("abcd"))
     live, lost, gone, asked = queue.take_many(4)
     queue.release(lost)
     queue.ack(gone)
@@ -246,7 +246,7 @@ def test_a_batch_of_renewals_answers_each_for_itself(queue: Queue[Any], clock: M
 
 @pytest.mark.every_server
 def test_a_batch_of_acks_answers_each_for_itself(queue: Queue[Any]) -> None:
-    queue.offer_many("abcde")
+    queue.offer_many(list("abcde"))
     a, b, c, d, e = queue.take_many(5)
     queue.ack(b)
     queue.release(c)
@@ -339,7 +339,7 @@ def test_a_lease_of_the_policy_changes_with_the_policy(engine: Engine, clock: Ma
 
 
 def test_a_batch_takes_lists_and_tuples_alone(queue: Queue[Any]) -> None:
-    queue.offer_many("ab")
+    queue.offer_many(list("ab"))
     batch = queue.take_many(2)
     for wrong in (iter(batch), batch[0], "ab", None, {"a": 1}):
         for verb in (queue.ack_many, queue.renew_many, lambda items: queue.exchange(items, 1)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +11,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from redisq.model import Delivery
 from redisq.testing import ManualClock
+from redisq.testing.check import check
 from tests.machine.rules import WORKERS, Bench, machine_for
 
 if TYPE_CHECKING:
@@ -26,9 +26,6 @@ if settings.get_current_profile_name() == "default":
 def test_the_engine_agrees_with_the_model(open_engine: OpenEngine, front: str) -> None:
     clock = ManualClock()
     engines = [open_engine(clock=clock, worker=worker) for worker in WORKERS]
-    check = None
-    if find_spec("redisq.testing.check"):
-        from redisq.testing.check import check
     bench = Bench(engines, clock, check=check, exchange_unstarted=exchange_unstarted if front == "sync" else None)
     run_state_machine_as_test(machine_for(bench), settings=MACHINE)
 

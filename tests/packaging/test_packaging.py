@@ -20,13 +20,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 # what a build reads; a copy keeps its by-products out of the checkout
 PARTS = ("redisq", "lua", "tests", "pyproject.toml", "Makefile", "README.md", "CHANGELOG.md", "LICENSE")
-LUA = {path.relative_to(ROOT / "lua").as_posix() for path in (ROOT / "lua").rglob("*.lua")}
-PACKAGE = {
-    path.relative_to(ROOT).as_posix()
-    for path in (ROOT / "redisq").rglob("*")
-    if path.is_file() and "__pycache__" not in path.parts
-}
-
 # Prints where the package lies, and name and hash of every script that it links.
 LIST_SCRIPTS = """
 import sys, redisq, redisq.scripts
@@ -42,6 +35,15 @@ class Built:
     source: Path
     wheel: Path
     sdist: Path
+
+    def files(self, folder: str) -> dict[str, bytes]:
+        """Path below `folder` and content of all that belongs into a package."""
+        paths = (path for path in (self.source / folder).rglob("*") if path.is_file())
+        return {path.relative_to(self.source / folder).as_posix(): path.read_bytes() for path in paths}
+
+    def scripts(self) -> list[str]:
+        names = (name.removesuffix(".lua") for name in self.files("lua") if name.endswith(".lua"))
+        return sorted(name for name in names if not name.startswith("lib/"))
 
 
 @pytest.fixture(scope="module")
@@ -63,18 +65,18 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 def test_the_wheel_holds_the_package_and_the_scripts_and_nothing_else(built: Built) -> None:
     with zipfile.ZipFile(built.wheel) as archive:
-        names = {name for name in archive.namelist() if ".dist-info/" not in name}
-        scripts = {name for name in names if name.endswith(".lua")}
-        assert scripts == {f"redisq/lua/{name}" for name in LUA}
-        assert names - scripts == PACKAGE
-        assert all(archive.read(f"redisq/lua/{name}") == (ROOT / "lua" / name).read_bytes() for name in LUA)
+        held = {name: archive.read(name) for name in archive.namelist() if ".dist-info/" not in name}
+    wanted = {f"redisq/{name}": content for name, content in built.files("redisq").items()}
+    wanted |= {f"redisq/lua/{name}": content for name, content in built.files("lua").items()}
+    assert held == wanted
+    assert built.scripts() != []
 
 
 def test_the_sdist_holds_all_that_a_build_and_a_test_run_need(built: Built) -> None:
     with tarfile.open(built.sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    assert names >= PACKAGE | {f"lua/{name}" for name in LUA}
-    assert names >= {"LICENSE", "README.md", "pyproject.toml", "Makefile", "tests/conftest.py"}
+    wanted = {f"{folder}/{name}" for folder in ("redisq", "lua", "tests") for name in built.files(folder)}
+    assert names >= wanted | {"LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml", "Makefile"}
 
 
 @pytest.fixture
@@ -94,12 +96,12 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def test_an_installed_package_finds_its_scripts(built: Built, environment: Path, kind: str, tmp_path: Path) -> None:
     what = {"wheel": [str(built.wheel)], "sdist": [str(built.sdist)], "editable": ["--editable", str(built.source)]}
     pip_install(environment, "--no-build-isolation", *what[kind])
-    names = sorted(name.removesuffix(".lua") for name in LUA if not name.startswith("lib/"))
+    names = built.scripts()
     where, *scripts = run(str(environment), "-c", LIST_SCRIPTS, *names, folder=tmp_path).splitlines()
     expected_home = built.source if kind == "editable" else environment.parents[1]
     assert Path(where).is_relative_to(expected_home)
-    assert scripts == run(sys.executable, "-c", LIST_SCRIPTS, *names).splitlines()[1:]
-    assert len(scripts) == len(names) > 0
+    assert scripts == run(sys.executable, "-c", LIST_SCRIPTS, *names, folder=built.source).splitlines()[1:]
+    assert len(scripts) == len(names)
 
 
 @pytest.mark.parametrize("module", ["redisq", "redisq.cli", "redisq.testing"])

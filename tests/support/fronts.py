@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol, Self, TypeVar, cast
 
-from redisq import AsyncEngine, AsyncQueue, Engine
+from redisq import AsyncEngine, Engine
 from redisq.testing import ManualClock
 
 T = TypeVar("T")
@@ -75,8 +75,6 @@ class LoopThread:
 class Face:
     """The synchronous face of an asynchronous object, and of the queues that it returns."""
 
-    _WRAPPED = (AsyncEngine, AsyncQueue)
-
     def __init__(self, thread: LoopThread, target: Any) -> None:
         self._thread = thread
         self._target = target
@@ -90,7 +88,7 @@ class Face:
             if name == "process_one":
                 args = tuple(_off_the_loop(arg) if callable(arg) else arg for arg in args)
             result = self._thread.call(lambda: attribute(*args, **kwargs))
-            return Face(self._thread, result) if isinstance(result, self._WRAPPED) else result
+            return Face(self._thread, result) if type(result).__module__ == AsyncEngine.__module__ else result
 
         return call
 

@@ -60,24 +60,27 @@ def test_a_task_left_running_is_an_error() -> None:
         thread.close()
 
 
-def test_the_front_end_is_the_one_that_was_asked_for(open_engine: OpenEngine, front: str, clock: object) -> None:
+def test_the_front_end_is_the_one_that_was_asked_for(open_engine: OpenEngine, front: str) -> None:
     engine = open_engine()
-    assert isinstance(engine, Engine) == (front == "sync")
+    assert (type(engine) is Engine) == (front == "sync")
     with pytest.raises(InvalidInput):
         engine.queue("")
 
 
-def test_engines_of_a_test_share_its_namespace(open_engine: OpenEngine, keys: Callable[..., list[str]]) -> None:
-    first, second, apart = open_engine(), open_engine(), open_engine("apart")
+def test_engines_of_a_test_share_its_namespace(
+    open_engine: OpenEngine, namespace: str, keys: Callable[..., list[str]]
+) -> None:
+    first, second, apart = open_engine(), open_engine(), open_engine(f"{namespace}-apart")
     first.queue("jobs").offer("work")
     delivery = second.queue("jobs").take()
     assert delivery is not None
     assert delivery.value == "work"
     assert apart.queue("jobs").take() is None
-    assert keys() != []
+    assert keys(first) != []
+    assert keys(apart) == []
 
 
-def test_a_handler_may_call_the_engine(queue: Queue[str]) -> None:
+def test_a_handler_may_call_the_engine(queue: Queue) -> None:
     queue.offer("work")
     seen = []
     assert queue.process_one(lambda delivery: seen.append((delivery.value, queue.get(delivery.id))))

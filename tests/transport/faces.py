@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Self
@@ -47,6 +48,15 @@ class Face:
         replies: list[Any] = self._finish(self.sender.run_commands(commands))
         return replies
 
+    def finish(self, function: Callable[[], Any]) -> Any:
+        """What `function()` returns, awaited if need be, where the sender lives."""
+
+        async def outcome() -> Any:
+            result = function()
+            return await result if inspect.isawaitable(result) else result
+
+        return asyncio.run_coroutine_threadsafe(outcome(), self._loop).result(60)
+
     def close(self) -> None:
         if isinstance(self.sender, AsyncSender):
             self._finish(self.sender.aclose())
@@ -58,7 +68,7 @@ class Face:
     def _finish(self, result: Any) -> Any:
         if isinstance(self.sender, SyncSender):
             return result
-        return asyncio.run_coroutine_threadsafe(result, self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(result, self._loop).result(60)
 
     def _end(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)

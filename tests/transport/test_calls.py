@@ -200,7 +200,9 @@ def until_blocked(server: Server, bell: str) -> list[int]:
     deadline = time.monotonic() + 10
     with server.client() as client:
         while time.monotonic() < deadline:
-            found = [int(each["id"]) for each in client.client_list() if each["cmd"] == "blpop" and "b" in each["flags"]]
+            found = [
+                int(each["id"]) for each in client.client_list() if each["cmd"] == "blpop" and "b" in each["flags"]
+            ]
             if found:
                 return found
     raise AssertionError("nobody waits on the bell")

@@ -54,7 +54,10 @@ def test_settings(world: str, server: Server, key: str, options: dict[str, Any])
 
 @pytest.mark.real_server
 def test_another_database(world: str, own_server: OwnServer, key: str) -> None:
-    with faces.users_client(world, own_server.url.replace("/0", "/5")) as client, faces.from_client(world, client) as sender:
+    with (
+        faces.users_client(world, own_server.url.replace("/0", "/5")) as client,
+        faces.from_client(world, client) as sender,
+    ):
         sender.run(tiny.call(tiny.ONCE, key))
         with own_server.client() as raw:
             raw.execute_command("SELECT", 5)

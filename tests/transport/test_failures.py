@@ -40,7 +40,9 @@ def test_a_lost_reply_is_asked_for_again_by_the_same_caller(world: str, proxy: P
         assert sender.run(tiny.call(tiny.ONCE, key)) == [b"first", 3]
 
 
-def test_a_lost_reply_of_a_wait_is_asked_for_without_waiting(world: str, proxy: Proxy, key: str, server: Server) -> None:
+def test_a_lost_reply_of_a_wait_is_asked_for_without_waiting(
+    world: str, proxy: Proxy, key: str, server: Server
+) -> None:
     with faces.connect(world, proxy.url) as sender, server.client() as other:
         sender.run(tiny.call(tiny.ONCE, key))
         other.rpush(f"{key}:bell", "1")
@@ -179,9 +181,7 @@ def test_a_replica_is_waited_for_until_it_is_a_master(world: str, own_server: Ow
     ("access", "said"),
     [("", "Authentication required"), (":wrong-s3cr3t@", "WRONGPASS|invalid username-password pair")],
 )
-def test_a_wrong_password(
-    world: str, open_server: Callable[..., OwnServer], key: str, access: str, said: str
-) -> None:
+def test_a_wrong_password(world: str, open_server: Callable[..., OwnServer], key: str, access: str, said: str) -> None:
     server = protected_server(open_server)
     with faces.connect(world, server.replace("//", f"//{access}")) as sender:
         with pytest.raises(errors.Unavailable, match=said) as caught:

@@ -103,7 +103,9 @@ def test_a_script_that_stays_unknown_is_not_loaded_in_a_spin() -> None:
 def test_a_script_that_may_not_be_loaded() -> None:
     refused = reply_error("NOPERM User x has no permissions to run the 'script|load' command")
     with pytest.raises(errors.Unavailable, match="script|load"):
-        Drive([reply_error("NOSCRIPT No matching script")], [refused, reply_error("NOSCRIPT No matching script")]).replies()
+        Drive(
+            [reply_error("NOSCRIPT No matching script")], [refused, reply_error("NOSCRIPT No matching script")]
+        ).replies()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
--- jobs/alter: changes the given fields of the stored policy
+-- queue/alter: changes the given fields of the stored policy
 -- FLAGS  allow-oom
 -- KEYS   root
 -- ARGV   now slot number, number of fields, every field name, then pairs to set

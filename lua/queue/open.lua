@@ -1,4 +1,4 @@
--- jobs/open: holds a client to the stored settings at its first use of a queue
+-- queue/open: holds a client to the stored settings at its first use of a queue
 -- FLAGS  allow-oom
 -- KEYS   root
 -- ARGV   now slot number, then pairs of the fields that the client declared

@@ -1,4 +1,4 @@
--- jobs/create: makes a queue, or stores the policy of the first client that declares one
+-- queue/create: makes a queue, or stores the policy of the first client that declares one
 -- FLAGS  -
 -- KEYS   root
 -- ARGV   now slot number, 1 when a policy is declared, number of pairs, the declared pairs, then pairs of every field
