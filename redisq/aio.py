@@ -16,10 +16,12 @@ from msgspec import UNSET, UnsetType
 from redisq import flows
 from redisq.calls import Call, Commands, Flow, Handle, NoQueue, Sleep, Step, Wait, consume, operate
 from redisq.calls.core import Opened, QueueCore
-from redisq.errors import LeaseLost, RedisqError
+from redisq.errors import InvalidInput, LeaseLost, RedisqError, UnsupportedServer
 from redisq.frontend import Clock, Registry, lost_lease, name_method
-from redisq.model import QueueInfo
+from redisq.handlers import Registered, Task
+from redisq.model import NewJob, Offer, QueueInfo
 from redisq.policy import QueuePolicy
+from redisq.sync import Engine
 from redisq.transport import AsyncSender, async_from_client, connect_async
 from redisq.values import Duration
 
@@ -154,10 +156,11 @@ async def _keep(sender: AsyncSender, step: Handle) -> None:
             ends = sent + step.lease
 
 
-class AsyncQueue:
+class AsyncQueue(Registered):
     """One job queue. Made by `AsyncEngine.queue`; it belongs to the event loop that first used it."""
 
     def __init__(self, core: QueueCore, sender: AsyncSender) -> None:
+        super().__init__()
         self._core = core
         self._sender = sender
 
@@ -198,6 +201,26 @@ class AsyncQueue:
     delete = flow(flows.delete)
     wait_result = flow(flows.wait_result)
 
+    def task(
+        self,
+        *,
+        name: str | None = None,
+        key: Callable[..., str] | None = None,
+        **options: Any,
+    ) -> Callable[[Callable[P, Any]], Task[P, Coroutine[Any, Any, Offer]]]:
+        """A decorator that makes a function a typed job: `send(to="x")` still runs it here, `send.offer(to="x")` enqueues.
+
+        name: the job's, the function's own by default. key: derives the id from the arguments, so that a repeated offer
+        is a duplicate. Other options are those of `offer` (max_attempts, timeout, keep, priority, delay …). Only on a
+        queue whose `type` is `Any`.
+        """
+        if self._core.type is not Any:
+            raise InvalidInput(f"queue {self.name} has a payload type of its own: tasks need a queue of type Any")
+        return lambda function: self._task(function, self._offer_task, name, options, key)
+
+    async def _offer_task(self, job: NewJob, task: Task[Any, Coroutine[Any, Any, Offer]]) -> Offer:
+        return task.note((await self.offer_many([job]))[0])
+
     def __repr__(self) -> str:
         return f"AsyncQueue({self.name!r})"
 
@@ -222,7 +245,7 @@ class AsyncEngine:
         retry_for: Duration = 10,
         worker: str | None = None,
     ) -> None:
-        self._registry: Registry[AsyncQueue] = Registry(namespace, worker, retry_for)
+        self._registry: Registry[AsyncQueue] = Registry(namespace, worker, retry_for, clock)
         self._sender = connect_async(url, clock=clock, retry_for=self._registry.retry_for)
 
     @classmethod
@@ -237,7 +260,7 @@ class AsyncEngine:
     ) -> Self:
         """An engine with the settings of a `redis.asyncio.Redis`, in a pool of its own; the client stays as it is."""
         engine = cls.__new__(cls)
-        engine._registry = Registry(namespace, worker, retry_for)
+        engine._registry = Registry(namespace, worker, retry_for, clock)
         engine._sender = async_from_client(client, clock=clock, retry_for=engine._registry.retry_for)
         return engine
 
@@ -290,3 +313,33 @@ class AsyncEngine:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._sender!r}, namespace={self.namespace!r})"
+
+
+def twin(engine: Engine | AsyncEngine) -> tuple[AsyncEngine, bool]:
+    """An engine for asyncio on the same server and namespace, and whether it was made for this."""
+    if isinstance(engine, AsyncEngine):
+        return engine, False
+    registry = engine._registry
+    made = AsyncEngine(
+        engine.url,
+        namespace=registry.namespace,
+        clock=registry.clock,
+        retry_for=registry.retry_for,
+        worker=registry.worker,
+    )
+    return made, True
+
+
+async def refuse_eviction(engine: AsyncEngine) -> None:
+    """Raises UnsupportedServer when the server may evict any key: it would lose jobs without a word."""
+    try:
+        (memory,) = await engine._sender.run_commands([("INFO", "memory")])
+    except RedisqError as error:
+        _log.warning("can't read the eviction policy: %s", error)
+        return
+    text = memory.decode() if isinstance(memory, bytes) else str(memory)
+    policy = next((line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("maxmemory_policy")), "")
+    if policy.startswith("allkeys-"):
+        raise UnsupportedServer(
+            f"maxmemory-policy is {policy}: the server may evict jobs. Set it to noeviction, or pass allow_eviction=True"
+        )

@@ -14,11 +14,11 @@ from redisq.calls import Commands, Flow
 from redisq.calls.core import QueueCore
 from redisq.calls.heads import Head, head, lease
 
-_HASHES = ("head", "body", "lease", "meta", "result", "error", "attempts", "history", "ghost", "broken", "groups")
+_HASHES = ("head", "body", "lease", "meta", "result", "error", "attempts", "history", "progress", "ghost", "broken", "groups")
 _SETS = ("ranked", "sched", "leased", "completed", "dead", "cancelled", "quarantined", "aging", "seen")
 _LISTS = ("ready",)
 _TERMINAL = {"c": "completed", "d": "dead", "x": "cancelled", "q": "quarantined"}
-_OWNED = ("meta", "result", "error", "attempts", "history")
+_OWNED = ("meta", "result", "error", "attempts", "history", "progress")
 _STEP = 1000
 
 Column = dict[bytes, Any]

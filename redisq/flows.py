@@ -11,14 +11,14 @@ import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from redisq.calls import Call, Commands, Flow, Handle, Kind, NoQueue, Wait, consume, operate, produce
-from redisq.calls.consume import Settlement, Taken
-from redisq.calls.core import Opened, QueueCore, directory
+from redisq.calls.consume import Look, Poison, Settlement, Taken
+from redisq.calls.core import Core, Opened, QueueCore, directory
 from redisq.errors import IndeterminateWrite, InvalidInput, LeaseLost, OutOfMemory, RedisqError
 from redisq.frontend import Registry
 from redisq.ids import nonce as new_nonce
@@ -39,6 +39,7 @@ from redisq.policy import Keep
 from redisq.values import Duration, boolean, duration_ms, integer, text
 
 T = TypeVar("T")
+D = TypeVar("D")
 _log = logging.getLogger("redisq")
 
 LOOK_EVERY = 2.0
@@ -51,7 +52,7 @@ WAIT_MS = 250
 """How long one WAIT blocks: well under any socket timeout."""
 
 
-def use(core: QueueCore, build: Callable[[], Call[T]]) -> Flow[T]:
+def use(core: Core, build: Callable[[], Call[T]]) -> Flow[T]:
     """Runs the call that `build` makes, once the stored settings were held against what this client declared.
 
     The call is built before anything is sent, so that bad input is refused first; it is built again when the stored
@@ -59,7 +60,7 @@ def use(core: QueueCore, build: Callable[[], Call[T]]) -> Flow[T]:
     """
     call = build()
     codec = core.codec.name
-    yield from _settle_terms(core, writes=call.kind is not Kind.READ)
+    yield from settle_terms(core, writes=call.kind is not Kind.READ)
     if core.codec.name != codec:
         call = build()
     try:
@@ -70,7 +71,7 @@ def use(core: QueueCore, build: Callable[[], Call[T]]) -> Flow[T]:
     return result
 
 
-def _settle_terms(core: QueueCore, *, writes: bool) -> Flow[bool]:
+def settle_terms(core: Core, *, writes: bool) -> Flow[bool]:
     """Compares this client's declaration with the queue, and stores it before a first write; False: no queue yet."""
     if core.opened is Opened.NO:
         found = yield operate.open_queue(core)
@@ -86,7 +87,7 @@ def _settle_terms(core: QueueCore, *, writes: bool) -> Flow[bool]:
     return True
 
 
-def _create(core: QueueCore) -> Flow[None]:
+def _create(core: Core) -> Flow[None]:
     """Makes the queue and lists it: before, and again after, so that no crash leaves a queue that nobody sees."""
     listed = Commands(("HSET", core.directory, core.entry, "1"))
     if core.opened is not Opened.UNDECLARED:
@@ -97,7 +98,7 @@ def _create(core: QueueCore) -> Flow[None]:
     _adopt(core, made)
 
 
-def _adopt(core: QueueCore, found: operate.Settings) -> None:
+def _adopt(core: Core, found: operate.Settings) -> None:
     if found.codec != core.codec.name:
         core.use_codec(found.codec)
     core.opened = Opened.YES if found.declared else Opened.UNDECLARED
@@ -154,7 +155,7 @@ def offer_many(core: QueueCore, items: Iterable[Any], *, replicas: int = 0) -> F
     if not chunks:
         return []
     codec = core.codec.name
-    yield from _settle_terms(core, writes=True)
+    yield from settle_terms(core, writes=True)
     if core.codec.name != codec:
         chunks = produce.chunks(encoded())
     done: list[Offer] = []
@@ -204,8 +205,7 @@ def take_many(
     quarantined, and the take goes on to the next job.
     """
     integer("limit", limit, 1, consume.MAX_BATCH)
-    lease_ms = _lease_ms(lease)
-    found, _ = yield from _wait_and_take(core, limit, lease_ms, _seconds(wait))
+    found, _ = yield from wait_and_take(JobClaims(core, _lease_ms(lease)), limit, seconds_of(wait))
     return found
 
 
@@ -222,74 +222,126 @@ def exchange(
     settlements: at most 1,000 deliveries (ack) or `Done`, `Failed`, `Released`; each answers for itself, a `Released`
     with a `Failure` of its new state. limit: 0…1,000 jobs to take. lease, wait: as in `take_many`.
     """
-    lease_ms, seconds = _lease_ms(lease), _seconds(wait)
-    answers, taken = yield from use(core, lambda: consume.exchange(core, settlements, limit, lease_ms))
+    lease_ms, seconds = _lease_ms(lease), seconds_of(wait)
+    first = yield from use(core, lambda: consume.exchange(core, settlements, limit, lease_ms))
+    return (yield from take_after_exchange(JobClaims(core, lease_ms), first, limit, seconds))
+
+
+class Claims(Protocol[D]):
+    """How one kind of queue hands out work and takes it back: what the stories of takers are told with."""
+
+    @property
+    def core(self) -> Core: ...
+    @property
+    def bell(self) -> str:
+        """The key that an idle taker blocks on."""
+
+    def take(self, limit: int, look: Look) -> Call[Taken]: ...
+    def set_aside(self, undecodable: Sequence[Poison]) -> Call[Any]: ...
+    def hand_back(self, deliveries: Sequence[D]) -> Call[Any]: ...
+    def renew(self, delivery: D) -> Call[Any]: ...
+    def fail(self, delivery: D, error: Exception, *, final: bool = False) -> Call[Any]: ...
+    def ack(self, delivery: D, result: Any) -> Call[Any]: ...
+
+
+class JobClaims:
+    """Claims on a job queue. lease_ms: None is the policy's."""
+
+    def __init__(self, core: QueueCore, lease_ms: int | None) -> None:
+        self.core = core
+        self.bell = f"{core.root}:bell"
+        self._lease_ms = lease_ms
+
+    def take(self, limit: int, look: Look) -> Call[Taken]:  # noqa: ARG002 - all looks are alike here
+        return consume.take(self.core, limit, self._lease_ms)
+
+    def set_aside(self, undecodable: Sequence[Poison]) -> Call[Any]:
+        return consume.quarantine_many(self.core, undecodable)
+
+    def hand_back(self, deliveries: Sequence[Delivery]) -> Call[Any]:
+        return consume.hand_back(self.core, deliveries)
+
+    def renew(self, delivery: Delivery) -> Call[Any]:
+        return consume.renew_ms(self.core, delivery, self._lease_ms)
+
+    def fail(self, delivery: Delivery, error: Exception, *, final: bool = False) -> Call[Any]:
+        return consume.fail(self.core, delivery, error, final=final)
+
+    def ack(self, delivery: Delivery, result: Any) -> Call[Any]:
+        return consume.ack(self.core, delivery, result)
+
+
+def take_after_exchange(
+    claims: Claims[D], first: tuple[list[Ack | Failure], Taken], limit: int, seconds: float | None
+) -> Flow[tuple[list[Ack | Failure], list[D]]]:
+    """Goes on where the first script call of an exchange left off."""
+    answers, taken = first
     if limit == 0:
         return answers, []
-    found, _ = yield from _complete(core, taken, limit, lease_ms)
+    found, _ = yield from _complete(claims, taken, limit)
     if not found and (seconds is None or seconds > 0):
-        found, _ = yield from _wait_and_take(core, limit, lease_ms, seconds)
+        found, _ = yield from wait_and_take(claims, limit, seconds)
     return answers, found
 
 
-def _wait_and_take(
-    core: QueueCore, limit: int, lease_ms: int | None, seconds: float | None
-) -> Flow[tuple[list[Delivery], Taken]]:
+def wait_and_take(claims: Claims[D], limit: int, seconds: float | None) -> Flow[tuple[list[D], Taken]]:
     """Looks, and then sleeps on the bell until there is something, or the time is up."""
+    core = claims.core
     stop = None if seconds is None else time.monotonic() + seconds
+    look = Look.ONCE if seconds == 0 else Look.BEFORE_WAIT
     block, nudge = 0.0, False
     while True:
-        call = consume.take(core, limit, lease_ms)
-        if (yield from _settle_terms(core, writes=True)):
-            taken = yield Wait(f"{core.root}:bell", block, call, nudge=nudge) if block > 0 else call
-            found, taken = yield from _complete(core, taken, limit, lease_ms)
+        call = claims.take(limit, Look.AFTER_WAIT if block > 0 else look)
+        if (yield from settle_terms(core, writes=True)):
+            taken: Taken = yield Wait(claims.bell, block, call, nudge=nudge) if block > 0 else call
+            found, taken = yield from _complete(claims, taken, limit)
             if found:
                 return found, taken
             soonest = taken.next_in
         else:
-            if block > 0 and (yield Wait(f"{core.root}:bell", block, operate.open_queue(core))) is not None:
+            if block > 0 and (yield Wait(claims.bell, block, operate.open_queue(core))) is not None:
                 # the ring that told of the queue told of work, too: look before the next wait
                 block = 0.0
                 continue
             soonest = None
         left = None if stop is None else stop - time.monotonic()
         if left is not None and left <= 0:
-            return [], consume.NOTHING
+            return [], Taken([], [], False, None, 0.0)
         block = min(LOOK_EVERY, *(each for each in (left, soonest) if each is not None), LOOK_EVERY)
         nudge = soonest is not None and block == soonest
         block = max(block, 0.001)
 
 
-def _complete(core: QueueCore, taken: Taken, limit: int, lease_ms: int | None) -> Flow[tuple[list[Delivery], Taken]]:
+def _complete(claims: Claims[D], taken: Taken, limit: int) -> Flow[tuple[list[D], Taken]]:
     """Repeats bounded passes until the batch is full or nothing more is takeable; sets undecodable jobs aside."""
     found = list(taken.deliveries)
     try:
         while True:
             if taken.undecodable:
-                yield consume.quarantine_many(core, taken.undecodable)
+                yield claims.set_aside(taken.undecodable)
             if len(found) >= limit or not (taken.more or taken.undecodable):
                 return found, taken
-            taken = yield consume.take(core, limit - len(found), lease_ms)
+            taken = yield claims.take(limit - len(found), Look.ONCE)
             found += taken.deliveries
     except BaseException:
         if found:
-            yield from _hand_back(core, found)
+            yield from _hand_back(claims, found)
         raise
 
 
-def _hand_back(core: QueueCore, deliveries: Sequence[Delivery]) -> Flow[None]:
+def _hand_back(claims: Claims[D], deliveries: Sequence[D]) -> Flow[None]:
     """Releases what an interrupted caller holds. Where that fails the leases run out, and the interruption goes on."""
     try:
-        yield consume.hand_back(core, deliveries)
+        yield claims.hand_back(deliveries)
     except RedisqError as error:
-        _log.warning("%d interrupted jobs were not handed back, their leases have to run out: %s", len(deliveries), error)
+        _log.warning("%d interrupted deliveries were not handed back, their leases have to run out: %s", len(deliveries), error)
 
 
 def ack_many(core: QueueCore, deliveries: Sequence[Delivery]) -> Flow[list[Ack]]:
     """Finish many jobs, up to 1,000 in one script call; each answers for itself, a stale token with `lease-lost`."""
     consume.check_batch("deliveries", deliveries)
     answers: list[Ack] = []
-    for chunk in _slices(deliveries):
+    for chunk in slices(deliveries):
         answers += yield from use(core, lambda chunk=chunk: consume.ack_many(core, chunk))  # type: ignore[misc]
     return answers
 
@@ -301,7 +353,7 @@ def renew_many(
     consume.check_batch("deliveries", deliveries)
     lease_ms = _lease_ms(lease)
     answers: list[Renewal | Ack] = []
-    for chunk in _slices(deliveries):
+    for chunk in slices(deliveries):
         answers += yield from use(core, lambda chunk=chunk: consume.renew_many(core, chunk, lease_ms))  # type: ignore[misc]
     return answers
 
@@ -322,49 +374,55 @@ def process_one(
     than the lease; a third of it by default. A lost lease cancels an async handler, sets `delivery.lost` for a sync
     one, records nothing and raises LeaseLost.
     """
-    lease_ms = _lease_ms(lease)
+    lease_ms, seconds = _lease_ms(lease), seconds_of(wait)
+    return (yield from process(JobClaims(core, lease_ms), handler, lease_ms, renew_every, seconds))
+
+
+def process(
+    claims: Claims[D],
+    handler: Callable[[D], Any],
+    lease_ms: int | None,
+    renew_every: Duration | None,
+    seconds: float | None,
+) -> Flow[bool]:
+    """`process_one` of any kind of queue."""
     every_ms = None if renew_every is None else duration_ms("renew_every", renew_every, least=1)
     if every_ms is not None and lease_ms is not None and every_ms >= lease_ms:
         raise InvalidInput(f"renew_every must be less than the lease: {every_ms} ms is not less than {lease_ms} ms")
-    found, taken = yield from _wait_and_take(core, 1, lease_ms, _seconds(wait))
+    found, taken = yield from wait_and_take(claims, 1, seconds)
     if not found:
         return False
     delivery = found[0]
     every = taken.lease / 3 if every_ms is None else every_ms / 1000
     if every >= taken.lease:
-        yield consume.hand_back(core, found)
+        yield claims.hand_back(found)
         raise InvalidInput(f"renew_every must be less than the lease: {every:g} s is not less than {taken.lease:g} s")
-    yield from _handle(core, delivery, handler, lease_ms, taken.lease, every)
+    yield from _handle(claims, delivery, handler, taken.lease, every)
     return True
 
 
 def _handle(
-    core: QueueCore,
-    delivery: Delivery,
-    handler: Callable[[Delivery], Any],
-    lease_ms: int | None,
-    lease: float,
-    every: float,
+    claims: Claims[D], delivery: D, handler: Callable[[D], Any], lease: float, every: float
 ) -> Flow[None]:
     try:
-        result = yield Handle(handler, delivery, lambda: consume.renew_ms(core, delivery, lease_ms), lease, every)
+        result = yield Handle(handler, delivery, lambda: claims.renew(delivery), lease, every)
     except LeaseLost:
         raise
     except Exception as error:
-        yield consume.fail(core, delivery, error)
+        yield claims.fail(delivery, error)
         raise
     except BaseException:
-        yield from _hand_back(core, [delivery])
+        yield from _hand_back(claims, [delivery])
         raise
     try:
-        settled = consume.ack(core, delivery, result)
+        settled = claims.ack(delivery, result)
     except InvalidInput as error:
-        yield consume.fail(core, delivery, error, final=True)
+        yield claims.fail(delivery, error, final=True)
         raise
     yield settled
 
 
-def _slices(items: Sequence[T]) -> list[Sequence[T]]:
+def slices(items: Sequence[T]) -> list[Sequence[T]]:
     return [items[at : at + consume.MAX_BATCH] for at in range(0, len(items), consume.MAX_BATCH)]
 
 
@@ -372,7 +430,7 @@ def _lease_ms(lease: Duration | None) -> int | None:
     return None if lease is None else duration_ms("lease", lease, least=1)
 
 
-def _seconds(wait: Duration | None, name: str = "wait") -> float | None:
+def seconds_of(wait: Duration | None, name: str = "wait") -> float | None:
     return None if wait is None else duration_ms(name, wait) / 1000
 
 
@@ -449,13 +507,13 @@ def wait_result(core: QueueCore, id: str, timeout: Duration | None) -> Flow[Any]
     timeout: seconds, None for ever. Raises JobFailed when it ends dead or quarantined, JobCancelled, JobGone when it is
     unknown or removed, the built-in TimeoutError when the time is up, SchemaMismatch for a result of another type.
     """
-    id, seconds = text("id", id), _seconds(timeout, "timeout")
+    id, seconds = text("id", id), seconds_of(timeout, "timeout")
     stop = None if seconds is None else time.monotonic() + seconds
     nonce = new_nonce()
     block = 0.0
     while True:
         call = operate.outcome(core, id, nonce, RESULT_WAIT_MS)
-        yield from _settle_terms(core, writes=False)
+        yield from settle_terms(core, writes=False)
         ended = yield Wait(f"{core.root}:w:{nonce}", block, call) if block > 0 else call
         if ended is not None:
             return operate.result_of(core, id, *ended)

@@ -37,7 +37,8 @@ class Clock(Protocol):
 class Registry(Generic[Q]):
     """The queue objects of one engine: one per name, with the options it was first asked for."""
 
-    def __init__(self, namespace: str, worker: str | None, retry_for: Any) -> None:
+    def __init__(self, namespace: str, worker: str | None, retry_for: Any, clock: Clock | None) -> None:
+        self.clock = clock
         self.namespace = text("namespace", namespace)
         self.worker = text("worker", default_worker() if worker is None else worker)
         self.retry_for = duration_ms("retry_for", retry_for) / 1000

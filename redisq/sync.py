@@ -18,7 +18,8 @@ from redisq.calls import Call, Commands, Flow, Handle, NoQueue, Sleep, Step, Wai
 from redisq.calls.core import Opened, QueueCore
 from redisq.errors import InvalidInput, LeaseLost, RedisqError
 from redisq.frontend import Clock, Registry, lost_lease, name_method
-from redisq.model import QueueInfo
+from redisq.handlers import Registered, Task
+from redisq.model import NewJob, Offer, QueueInfo
 from redisq.policy import QueuePolicy
 from redisq.transport import SyncSender, connect_sync, sync_from_client
 from redisq.values import Duration
@@ -182,10 +183,11 @@ class _Keeper:
             self._renewed.set()
 
 
-class Queue:
+class Queue(Registered):
     """One job queue. Made by `Engine.queue`; safe to use from several threads."""
 
     def __init__(self, core: QueueCore, sender: SyncSender) -> None:
+        super().__init__()
         self._core = core
         self._sender = sender
 
@@ -226,6 +228,26 @@ class Queue:
     delete = flow(flows.delete)
     wait_result = flow(flows.wait_result)
 
+    def task(
+        self,
+        *,
+        name: str | None = None,
+        key: Callable[..., str] | None = None,
+        **options: Any,
+    ) -> Callable[[Callable[P, Any]], Task[P, Offer]]:
+        """A decorator that makes a function a typed job: `send(to="x")` still runs it here, `send.offer(to="x")` enqueues.
+
+        name: the job's, the function's own by default. key: derives the id from the arguments, so that a repeated offer
+        is a duplicate. Other options are those of `offer` (max_attempts, timeout, keep, priority, delay …). Only on a
+        queue whose `type` is `Any`.
+        """
+        if self._core.type is not Any:
+            raise InvalidInput(f"queue {self.name} has a payload type of its own: tasks need a queue of type Any")
+        return lambda function: self._task(function, self._offer_task, name, options, key)
+
+    def _offer_task(self, job: NewJob, task: Task[Any, Offer]) -> Offer:
+        return task.note((self.offer_many([job]))[0])
+
     def __repr__(self) -> str:
         return f"Queue({self.name!r})"
 
@@ -249,7 +271,7 @@ class Engine:
         retry_for: Duration = 10,
         worker: str | None = None,
     ) -> None:
-        self._registry: Registry[Queue] = Registry(namespace, worker, retry_for)
+        self._registry: Registry[Queue] = Registry(namespace, worker, retry_for, clock)
         self._sender = connect_sync(url, clock=clock, retry_for=self._registry.retry_for)
 
     @classmethod
@@ -264,7 +286,7 @@ class Engine:
     ) -> Self:
         """An engine with the settings of a `redis.Redis`, in a pool of its own; the client stays as it is."""
         engine = cls.__new__(cls)
-        engine._registry = Registry(namespace, worker, retry_for)
+        engine._registry = Registry(namespace, worker, retry_for, clock)
         engine._sender = sync_from_client(client, clock=clock, retry_for=engine._registry.retry_for)
         return engine
 

@@ -1,7 +1,7 @@
 -- jobs/bulk: retries or purges a slice of the jobs of one state
 -- FLAGS  allow-oom
 -- KEYS   root: head body meta lease leased sched ready ranked ghost bell broken completed dead cancelled quarantined
---        groups aging seen result error attempts history waiters group:* w:*
+--        groups aging seen result error attempts history progress waiters group:* w:*
 -- ARGV   now slot number, retry or purge, state, "1" when a name is wanted, name, "1" when an error is wanted,
 --        error type, limit, cursor
 -- REPLY  how many were done, how many had vanished, the next cursor or ""

@@ -1,7 +1,7 @@
 -- jobs/cancel: ends a waiting job, or asks the holder of a leased one to stop
 -- FLAGS  allow-oom
 -- KEYS   root: head body meta lease leased sched ready ranked ghost bell broken completed dead cancelled quarantined
---        groups aging seen result error attempts history waiters group:* w:*
+--        groups aging seen result error attempts history progress waiters group:* w:*
 -- ARGV   now slot number, id
 -- REPLY  cancelled, requested, too-late or unknown
 -- REFUSES NOQUEUE CORRUPT STALE

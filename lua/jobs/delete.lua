@@ -1,7 +1,7 @@
 -- jobs/delete: ends a queue: every key of it
 -- FLAGS  allow-oom
 -- KEYS   root: head body meta lease leased sched ready ranked ghost bell broken completed dead cancelled quarantined
---        groups aging seen result error attempts history waiters group:* w:*
+--        groups aging seen result error attempts history progress waiters group:* w:*
 -- ARGV   now slot number, 1 to delete live jobs too
 -- REPLY  1, or 0 when there are too many groups for one call: purge the terminal jobs first
 -- REFUSES NOQUEUE CORRUPT STALE NOTEMPTY

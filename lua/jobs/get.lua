@@ -1,6 +1,6 @@
 -- jobs/get: reads jobs by id; an unknown one has no head
 -- FLAGS  allow-oom
--- KEYS   root: head body meta lease leased sched broken completed dead cancelled quarantined result error
+-- KEYS   root: head body meta lease leased sched broken completed dead cancelled quarantined result error progress
 -- ARGV   now slot number, ids
 -- REPLY  see lib/record
 -- REFUSES NOQUEUE CORRUPT STALE

@@ -1,7 +1,7 @@
 -- jobs/give_back: undoes a take whose caller was interrupted before it saw the answer
 -- FLAGS  allow-oom
 -- KEYS   root: head body meta lease leased sched ready ranked ghost bell broken completed dead cancelled quarantined
---        groups aging seen result error attempts history waiters group:* w:*
+--        groups aging seen result error attempts history progress waiters group:* w:*
 -- ARGV   now slot number, nonce of that take
 -- REPLY  number of leases given back
 -- REFUSES NOQUEUE CORRUPT STALE

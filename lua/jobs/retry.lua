@@ -1,7 +1,7 @@
 -- jobs/retry: gives a dead or quarantined job all its attempts again
 -- FLAGS  allow-oom
 -- KEYS   root: head body meta lease leased sched ready ranked ghost bell broken completed dead cancelled quarantined
---        groups aging seen result error attempts history waiters group:* w:*
+--        groups aging seen result error attempts history progress waiters group:* w:*
 -- ARGV   now slot number, id
 -- REPLY  1, or 0 when the job is unknown or in another state
 -- REFUSES NOQUEUE CORRUPT STALE

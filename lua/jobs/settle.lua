@@ -1,7 +1,7 @@
 -- jobs/settle: ends leases: ack, fail, release, quarantine
 -- FLAGS  allow-oom
 -- KEYS   root: head body meta lease leased sched ready ranked ghost bell broken completed dead cancelled quarantined
---        groups aging seen result error attempts history waiters group:* w:*
+--        groups aging seen result error attempts history progress waiters group:* w:*
 -- ARGV   now slot number, then per settlement: verb id token extra data
 -- REPLY  one answer word per settlement, joined by commas
 -- REFUSES NOQUEUE CORRUPT STALE

@@ -1,8 +1,8 @@
 -- jobs/take: leases ready jobs, after recovering lapsed leases and promoting due jobs
 -- FLAGS  allow-oom
 -- KEYS   root: head body meta lease leased sched ready ranked ghost bell broken completed dead cancelled quarantined
---        groups aging seen result error attempts history waiters group:* w:*
--- ARGV   now slot number, nonce floor limit lease mark worker
+--        groups aging seen result error attempts history progress waiters group:* w:*
+-- ARGV   now slot number, nonce floor limit lease starts worker
 -- REPLY  now lease-end first-stamp max-attempts timeout more next ids heads bodies metas
 -- REFUSES NOQUEUE CORRUPT STALE
 -- MOVES  ready -> leased; scheduled -> ready; leased -> scheduled; leased -> ready; leased -> dead; leased -> cancelled

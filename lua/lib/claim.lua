@@ -1,11 +1,12 @@
 -- claim: recovers, promotes, and leases up to `limit` ready jobs
 --
--- Arguments: nonce, floor, limit, lease ms ("" for the policy's), mark (s, u), worker.
+-- Arguments: nonce, floor, limit, lease ms ("" for the policy's), how many of them start at once, worker.
 -- Reply: now, lease end, first stamp, policy max attempts, policy timeout, more, next, ids, heads, bodies, metas.
 --   The token of the i-th job is (first stamp + i - 1) "-" nonce. A job that a repeated call no longer holds has false
 --   for its head. `more`: the pass was bounded, so nothing found is no proof that nothing is there. `next`: when
 --   something becomes takeable by time alone, if nothing was taken.
 local number = require("lib.number")
+local stamp = require("lib.stamp")
 local queue = require("lib.queue")
 local plan = require("lib.plan")
 local head = require("lib.head")
@@ -21,24 +22,17 @@ local M = { width = 6 }
 local BYTES = 8 * 1024 * 1024
 local SMALL = 4096          -- what a payload without a stored size counts for
 local LAPSES = 100
-local DAY_US = 86400000000
 
 local text = number.text
 
 local function arguments(at)
-  return { nonce = ARGV[at], floor = tonumber(ARGV[at + 1]), limit = tonumber(ARGV[at + 2]),
-    lease = tonumber(ARGV[at + 3]) or tonumber(queue.root.lease), mark = ARGV[at + 4], worker = ARGV[at + 5] }
+  return { nonce = ARGV[at], floor = ARGV[at + 1], limit = tonumber(ARGV[at + 2]),
+    lease = tonumber(ARGV[at + 3]) or tonumber(queue.root.lease), starts = tonumber(ARGV[at + 4]),
+    worker = ARGV[at + 5] }
 end
 
 local function reply(first, stop, more, next, ids, heads, bodies, metas)
   return { queue.now, stop, first, queue.root.max_attempts, queue.root.timeout, more, next, ids, heads, bodies, metas }
-end
-
--- Stamps grow by at least one a claim, and never fall behind the clock or what this client saw on another master.
-local function first_stamp(floor)
-  local stamp = math.max(tonumber(queue.root.stamp or "0") + 1, queue.us)
-  if floor >= stamp and floor < queue.us + DAY_US then stamp = floor + 1 end
-  return stamp
 end
 
 local function metas_of(ids)
@@ -94,7 +88,8 @@ local function grant(want, jobs, first, stop)
   for i = 1, #jobs do
     local token = text(first + i - 1) .. "-" .. want.nonce
     leases[n + 1] = jobs[i].id
-    leases[n + 2] = lease.text(token, text(jobs[i].attempts + 1), want.mark, queue.now, want.worker)
+    local mark = i <= want.starts and "s" or "u"
+    leases[n + 2] = lease.text(token, text(jobs[i].attempts + 1), mark, queue.now, want.worker)
     leased[n + 1] = stop
     leased[n + 2] = jobs[i].id
     n = n + 2
@@ -133,7 +128,7 @@ function M.run(at, answered)
   local peeked = ready.peek(want.limit)
   local count, candidates, texts, heavy = choose(peeked)
   local ids, jobs, heads, bodies = with_bodies(candidates, texts)
-  local first, stop = first_stamp(want.floor), text(queue.ms + want.lease)
+  local first, stop = stamp.next(want.floor), text(queue.ms + want.lease)
   ready.pop(peeked, count)
   if #jobs > 0 then
     grant(want, jobs, first, stop)

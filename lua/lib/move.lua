@@ -14,7 +14,7 @@ local M = {
   -- all that a transition, and what follows from it, may touch
   columns = { "head", "body", "meta", "lease", "leased", "sched", "ready", "ranked", "ghost", "bell", "broken",
     "completed", "dead", "cancelled", "quarantined", "groups", "aging", "seen", "result", "error", "attempts",
-    "history", "waiters" },
+    "history", "progress", "waiters" },
   fields = { "stamp", "paused", "first", "rank_tail", "rank_head", "lease", "timeout", "max_attempts", "backoff",
     "keep", "dedup", "history", "attempt_cap", "transition_cap", "uncounted", "aged:completed", "aged:dead",
     "aged:cancelled", "aged:quarantined" },

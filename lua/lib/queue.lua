@@ -20,6 +20,7 @@ local REMEMBER_MS = 60000
 -- the columns of job queues; those that only event queues have are declared in lib/events/columns
 M.types = {
   body = "hash", head = "hash", lease = "hash", meta = "hash", result = "hash", error = "hash",
+  progress = "hash",
   attempts = "hash", history = "hash", ghost = "hash", broken = "hash",
   waiters = "hash", ready = "list", bell = "list",
   ranked = "zset", sched = "zset", leased = "zset", aging = "zset", seen = "zset", groups = "hash",

@@ -3,7 +3,7 @@ local queue = require("lib.queue")
 
 local M = {
   columns = { "head", "body", "meta", "lease", "leased", "sched", "broken", "completed", "dead", "cancelled",
-    "quarantined", "result", "error" },
+    "quarantined", "result", "error", "progress" },
   fields = { "max_attempts", "timeout" },
 }
 
@@ -13,12 +13,13 @@ local function column(command, name, ids)
 end
 
 -- now, policy max attempts, policy timeout, ids, heads, bodies, metas, leases, lease ends, due times, results, errors,
--- broken, and the finish scores of the four terminal states; a column that no job has is empty.
+-- progress, broken, and the finish scores of the four terminal states; a column that no job has is empty.
 function M.read(ids)
   return { queue.now, queue.root.max_attempts, queue.root.timeout, ids,
     column("HMGET", "head", ids), column("HMGET", "body", ids), column("HMGET", "meta", ids),
     column("HMGET", "lease", ids), column("ZMSCORE", "leased", ids), column("ZMSCORE", "sched", ids),
-    column("HMGET", "result", ids), column("HMGET", "error", ids), column("HMGET", "broken", ids),
+    column("HMGET", "result", ids), column("HMGET", "error", ids),
+    column("HMGET", "progress", ids), column("HMGET", "broken", ids),
     column("ZMSCORE", "completed", ids), column("ZMSCORE", "dead", ids), column("ZMSCORE", "cancelled", ids),
     column("ZMSCORE", "quarantined", ids) }
 end

@@ -14,7 +14,7 @@ local M = { state = { c = "completed", d = "dead", x = "cancelled", q = "quarant
 local PLACE = { completed = 1, dead = 2, cancelled = 3, quarantined = 4 }
 local PER_MS = 2048
 local GROUPS = 1000
-local OWNED = { "body", "head", "meta", "result", "error", "attempts", "history" }
+local OWNED = { "body", "head", "meta", "result", "error", "attempts", "history", "progress" }
 
 local text, match = number.text, string.match
 local rules = {}            -- rule text -> state -> { count, age }

@@ -1,12 +1,13 @@
--- settle: ends leases by ack, fail, release or quarantine, each against its own token
+-- settle: ends leases by ack, fail, release or quarantine, or begins them, each against its own token
 --
 -- Arguments per settlement: verb, id, token, extra, data.
 --   a ack         data: result bytes when extra is "+"
 --   f fail        extra: retry wait in ms, "" for the policy's, "!" for no further attempt; data: detail
 --   r release     extra: delay in ms or ""
 --   q quarantine  data: detail
+--   b begin       marks the lease of a job that waited in its worker as started; ends nothing
 -- Answers, one word each: A acknowledged, B already acknowledged, G gone, L lease lost, ! damaged;
---   r ready, s<due> scheduled, d dead, x cancelled, q quarantined.
+--   b begun, r ready, s<due> scheduled, d dead, x cancelled, q quarantined.
 local number = require("lib.number")
 local queue = require("lib.queue")
 local plan = require("lib.plan")
@@ -70,6 +71,12 @@ local function apply(job, held, verb, extra, data)
   return ended(job, "q", held, "q")
 end
 
+local function begin(id, held)
+  plan.add("HSET", queue.key.lease, id,
+    lease.text(held.token, number.text(held.attempt), held.cancel and "S" or "s", held.taken, held.worker))
+  return "b"
+end
+
 -- The answer to a token that holds no lease now: its own verb's first answer again, or lost.
 local function repeated(job, verb, token)
   local last = job.last
@@ -112,7 +119,9 @@ function M.run(items)
       job = heads[i] and head.parse(id, heads[i])
       held = holds(job, leases[i], tonumber(stops[i]), token)
     end
-    if held then
+    if held and verb == "b" then
+      answers[i] = begin(id, held)
+    elseif held then
       answers[i] = apply(job, held, verb, items[i][4], items[i][5])
       settled[id] = not job.gone and job
     elseif job then

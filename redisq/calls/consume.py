@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -21,6 +22,8 @@ from redisq.values import Duration, boolean, duration_ms, integer, text
 T = TypeVar("T")
 MAX_BATCH = 1000
 Settlement = Delivery | Done | Failed | Released
+Item = list[Argument]
+"""The five arguments of one settlement: verb, id, token, extra, data (see lua/lib/settle.lua)."""
 
 _ACKS = {"A": Ack.ACKNOWLEDGED, "B": Ack.ALREADY_ACKNOWLEDGED, "G": Ack.GONE, "L": Ack.LEASE_LOST, "!": Ack.GONE}
 _FAILURES = {
@@ -29,6 +32,7 @@ _FAILURES = {
 }  # fmt: skip
 _LOST = "the token of job {id} holds no lease on queue {queue}: it ran out, was settled, or the job is gone"
 _NO_RETRY = "!"
+_BEGUN = "b"
 
 
 class Poison(NamedTuple):
@@ -39,10 +43,18 @@ class Poison(NamedTuple):
     reason: str
 
 
+class Look(Enum):
+    """What a look for work comes after, and what comes after it when there is none."""
+
+    ONCE = "once"
+    BEFORE_WAIT = "before a wait"
+    AFTER_WAIT = "after a wait"
+
+
 class Taken(NamedTuple):
     """What one bounded pass of a take found."""
 
-    deliveries: list[Delivery]
+    deliveries: list[Any]
     undecodable: list[Poison]
     more: bool
     next_in: float | None
@@ -51,17 +63,17 @@ class Taken(NamedTuple):
     """Seconds that these leases last."""
 
 
-NOTHING = Taken([], [], False, None, 0.0)
+NOTHING: Taken = Taken([], [], False, None, 0.0)
 
 
-def take(core: QueueCore, limit: int, lease_ms: int | None, *, started: bool = True) -> Call[Taken]:
-    """One bounded pass: recover, promote, claim up to `limit`."""
+def take(core: QueueCore, limit: int, lease_ms: int | None, *, starts: int = MAX_BATCH) -> Call[Taken]:
+    """One bounded pass: recover, promote, claim up to `limit`; the first `starts` of them are started."""
     fresh = nonce()
     return Call(
         "take",
         script("jobs/take"),
         core.root,
-        _claim(core, fresh, limit, lease_ms, started),
+        _claim(core, fresh, limit, lease_ms, starts),
         lambda reply: _taken(core, fresh, reply),
         kind=Kind.TAKE,
         missing=lambda: NOTHING,
@@ -70,21 +82,28 @@ def take(core: QueueCore, limit: int, lease_ms: int | None, *, started: bool = T
 
 
 def exchange(
-    core: QueueCore, settlements: Sequence[Settlement], limit: int, lease_ms: int | None, *, started: bool = True
+    core: QueueCore, settlements: Sequence[Settlement], limit: int, lease_ms: int | None
 ) -> Call[tuple[list[Ack | Failure], Taken]]:
     """Settles a batch, then takes the next one: one script."""
     check_batch("settlements", settlements)
     if len(settlements) > MAX_BATCH:
         raise InvalidInput(f"settlements must be at most {MAX_BATCH:,}, not {len(settlements):,}")
     integer("limit", limit, 0, MAX_BATCH)
+    return exchange_items(core, [settlement(core, each) for each in settlements], limit, lease_ms)
+
+
+def exchange_items(
+    core: QueueCore, items: Sequence[Item], limit: int, lease_ms: int | None, *, starts: int = MAX_BATCH
+) -> Call[tuple[list[Ack | Failure], Taken]]:
+    """An exchange of settlements that are encoded already; the first `starts` of the jobs taken are started."""
     fresh = nonce()
-    args = _claim(core, fresh, limit, lease_ms, started)
-    for each in settlements:
-        args += _settlement(core, each)
+    args = _claim(core, fresh, limit, lease_ms, starts)
+    for item in items:
+        args += item
 
     def decode(reply: list[Any]) -> tuple[list[Ack | Failure], Taken]:
         words = reply[0].decode().split(",") if reply[0] else []
-        answers = [_batch_answer(word) for _, word in zip(settlements, words, strict=True)]
+        answers = [_batch_answer(word) for _, word in zip(items, words, strict=True)]
         return answers, _taken(core, fresh, reply[1])
 
     return Call(
@@ -94,8 +113,8 @@ def exchange(
         args,
         decode,
         kind=Kind.TAKE if limit else Kind.WRITE,
-        missing=lambda: ([Ack.GONE for _ in settlements], NOTHING),
-        ids=[_delivery_of(each).id for each in settlements],
+        missing=lambda: ([Ack.GONE for _ in items], NOTHING),
+        ids=[str(item[1]) for item in items],
         undo=give_back(core, fresh) if limit else None,
     )
 
@@ -103,6 +122,18 @@ def exchange(
 def give_back(core: QueueCore, nonce: str) -> Call[int]:
     """Undoes a take under the same request number, whether or not it arrived."""
     return Call("give_back", script("jobs/give_back"), core.root, [nonce], int, kind=Kind.WRITE, missing=lambda: 0)
+
+
+def begin(core: QueueCore, delivery: Delivery) -> Item:
+    """Marks a lease as started: from now on its lapse counts as an attempt."""
+    return ["b", delivery.id, delivery.token, "", ""]
+
+
+def progress(core: QueueCore, delivery: Delivery, value: bytes) -> Call[None]:
+    """Stores how far a job has come, as JSON; raises LeaseLost for a stale token."""
+    return Call("progress", script("jobs/progress"), core.root, [delivery.id, delivery.token, value],
+                lambda reply: _raise_lost(core, delivery, reply.decode()), kind=Kind.WRITE,
+                missing=lambda: _raise_lost(core, delivery, "G"), ids=[delivery.id])  # fmt: skip
 
 
 def quarantine_many(core: QueueCore, undecodable: Sequence[Poison]) -> Call[list[Ack | Failure]]:
@@ -113,7 +144,7 @@ def quarantine_many(core: QueueCore, undecodable: Sequence[Poison]) -> Call[list
 
 def hand_back(core: QueueCore, deliveries: Sequence[Delivery]) -> Call[list[Ack | Failure]]:
     """Releases several deliveries to the head as one block."""
-    return _settle_many(core, "release", [_settlement(core, Released(each)) for each in deliveries])
+    return _settle_many(core, "release", [settlement(core, Released(each)) for each in deliveries])
 
 
 def ack(core: QueueCore, delivery: Delivery, result: Any = None) -> Call[Ack]:
@@ -133,7 +164,7 @@ def ack(core: QueueCore, delivery: Delivery, result: Any = None) -> Call[Ack]:
 
 def ack_many(core: QueueCore, deliveries: Sequence[Delivery]) -> Call[list[Any]]:
     """Acks up to 1,000 deliveries in one call."""
-    return _settle_many(core, "ack_many", [_settlement(core, _own(core, each)) for each in deliveries])
+    return _settle_many(core, "ack_many", [settlement(core, _own(core, each)) for each in deliveries])
 
 
 def fail(
@@ -194,9 +225,8 @@ def _renew(
     deliveries: Sequence[Delivery],
     lease_ms: int | None,
     decode: Callable[[list[str]], T],
-    mark: str = "",
 ) -> Call[T]:
-    args: list[Argument] = ["" if lease_ms is None else lease_ms, mark]
+    args: list[Argument] = ["" if lease_ms is None else lease_ms]
     for each in deliveries:
         args += [_own(core, each).id, each.token]
     return Call(operation, script("jobs/renew"), core.root, args,
@@ -210,8 +240,8 @@ def _renewal(word: str) -> Renewal | Ack:
     return Renewal(int(word.rstrip("!")), word.endswith("!"))
 
 
-def _claim(core: QueueCore, nonce: str, limit: int, lease_ms: int | None, started: bool) -> list[Argument]:
-    return [nonce, core.fence, limit, "" if lease_ms is None else lease_ms, "s" if started else "u", core.worker]
+def _claim(core: QueueCore, nonce: str, limit: int, lease_ms: int | None, starts: int) -> list[Argument]:
+    return [nonce, core.fence, limit, "" if lease_ms is None else lease_ms, starts, core.worker]
 
 
 def _taken(core: QueueCore, nonce: str, reply: list[Any]) -> Taken:
@@ -260,7 +290,7 @@ def metadata_of(data: bytes | None) -> dict[str, str]:
 def _settle(
     core: QueueCore, operation: str, item: Settlement, decode: Callable[[str], T], missing: Callable[[], T] | None
 ) -> Call[T]:
-    return _settle_item(core, operation, _delivery_of(item), _settlement(core, item), decode, missing)
+    return _settle_item(core, operation, _delivery_of(item), settlement(core, item), decode, missing)
 
 
 def _settle_item(
@@ -307,11 +337,13 @@ def _quarantine_item(id: str, token: str, kind: str, reason: str) -> list[Argume
 def _batch_answer(word: str) -> Ack | Failure:
     if word in _ACKS:
         return _ACKS[word]
+    if word == _BEGUN:
+        return Failure(JobState.LEASED)
     return Failure(_FAILURES[word[0]], int(word[1:]) if word[1:] else None)
 
 
-def _settlement(core: QueueCore, item: Any) -> list[Argument]:
-    """The five arguments of one settlement (see lua/lib/settle.lua)."""
+def settlement(core: QueueCore, item: Any) -> Item:
+    """Raises InvalidInput for a delivery of another queue, or a result that can't be stored."""
     delivery = _own(core, _delivery_of(item))
     if isinstance(item, Delivery):
         return ["a", delivery.id, delivery.token, "", ""]

@@ -213,6 +213,11 @@ def _counts(numbers: list[int]) -> dict[JobState, int]:
 
 def maintain(core: QueueCore, limit: int = 100) -> Call[Maintenance]:
     """One bounded sweep: at most `limit` (1…1,000) due jobs, lapsed leases, past records and passed ids each."""
+    return sweep(core, limit, 0)
+
+
+def sweep(core: QueueCore, limit: int, gap_ms: int) -> Call[Maintenance]:
+    """As `maintain`, unless somebody swept the queue less than `gap_ms` ago."""
     integer("limit", limit, 1, 1000)
 
     def decode(reply: list[bytes]) -> Maintenance:
@@ -220,7 +225,7 @@ def maintain(core: QueueCore, limit: int = 100) -> Call[Maintenance]:
         by_category = dict(zip(_SWEPT, done, strict=True))
         return Maintenance(processed=sum(by_category.values()), pending=pending == 1, by_category=by_category)
 
-    return Call("maintain", script("jobs/maintain"), core.root, [limit], decode, kind=Kind.WRITE,
+    return Call("maintain", script("jobs/maintain"), core.root, [limit, gap_ms], decode, kind=Kind.WRITE,
                 missing=lambda: decode([b"0"] * 5))  # fmt: skip
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from redisq.calls.consume import metadata_of
 from redisq.calls.core import QueueCore
 from redisq.calls.heads import Head, error_of, head, lease
@@ -26,6 +28,7 @@ class _Columns(NamedTuple):
     due: Any
     result: bytes | None
     error: bytes | None
+    progress: bytes | None
     broken: bytes | None
     completed: Any
     dead: Any
@@ -98,6 +101,7 @@ def _job(core: QueueCore, id: str, row: _Columns, most: int, timeout: int | None
         result=decode_result(core, id, row.result),
         error=error_of(row.error),
         metadata=metadata_of(row.meta),
+        progress=None if row.progress is None else progress_of(row.progress),
         cancel_requested=held is not None and held.cancel_requested,
     )
 
@@ -130,6 +134,14 @@ def decode_result(core: QueueCore, id: str, data: bytes | None) -> Any:
         return core.results.decode(data)
     except Undecodable as error:
         raise SchemaMismatch(f"the result of job {id} is not of the declared type: {error}") from error
+
+
+def progress_of(data: bytes) -> Any:
+    """What `Context.progress` stored: JSON, whatever the queue's codec is."""
+    try:
+        return msgspec.json.decode(data)
+    except (ValueError, RecursionError) as error:
+        raise _Damage(f"its progress does not decode: {error}") from error
 
 
 def _ms(score: Any) -> int | None:

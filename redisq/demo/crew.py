@@ -13,6 +13,7 @@ from redisq.demo.ledger import Line, read
 from redisq.demo.worker import READY
 
 LEAVE_S = 10.0
+LAST_LINES = 12
 
 
 class WorkerDied(Exception):
@@ -46,7 +47,8 @@ class Member:
         return read(self._ledger)
 
     def last_words(self) -> str:
-        return self._log.read_text(errors="replace")[-2000:].strip()
+        """The end of what it printed as errors."""
+        return "\n".join(self._log.read_text(errors="replace").splitlines()[-LAST_LINES:])
 
 
 class Crew:
@@ -83,7 +85,7 @@ class Crew:
             word = member.output.readline().decode().strip()
             if not word:
                 code = member.process.wait()
-                raise WorkerDied(f"{member.name} ended with code {code}: {member.last_words()}")
+                raise WorkerDied(f"{member.name} ended with code {code}:\n{member.last_words()}")
             heard.append((member, word))
         return heard
 
@@ -108,7 +110,7 @@ class Crew:
             except subprocess.TimeoutExpired:
                 raise WorkerDied(f"{member.name} did not leave within {LEAVE_S:g} s") from None
             if code:
-                raise WorkerDied(f"{member.name} ended with code {code}: {member.last_words()}")
+                raise WorkerDied(f"{member.name} ended with code {code}:\n{member.last_words()}")
 
     def __enter__(self) -> Self:
         return self

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
-import redis
 
 from redisq import Backoff, Engine, Job, JobState, Keep, NewJob, Queue, QueuePolicy
 from redisq.demo.crew import Crew
@@ -61,7 +60,7 @@ def run(url: str, *, workers: int, rows: int) -> bool:
             ledgers = Ledgers({member.name: member.lines() for member in crew.members}, killed)
             return _count(queue, raws, accepted, ledgers)
         finally:
-            _erase(engine.url, namespace)
+            queue.delete(force=True)
 
 
 def _work(queue: Queue, raws: list[RawRow], crew: Crew, progress: Progress) -> tuple[list[str], str]:
@@ -120,16 +119,6 @@ def _jobs(queue: Queue) -> list[Job]:
         page = queue.jobs(limit=500, cursor=page.cursor)
         found += page.items
     return found
-
-
-def _erase(url: str, namespace: str) -> None:
-    """Remove every key of the run. Its namespace is random, so no key of anyone else has it in its name."""
-    try:
-        with redis.Redis.from_url(url) as client:
-            for key in client.scan_iter(match=f"*{namespace}*", count=1_000):
-                client.unlink(key)
-    except redis.RedisError as error:
-        raise DemoFailed(f"keys with {namespace} in their name may be left on the server: {error}") from error
 
 
 def _note(counts: dict[JobState, int]) -> str:

@@ -267,7 +267,7 @@ class ReferenceQueue:
         self._own(deliveries)
         self._write()
         call, lease_ms = _Call(self.clock.now_ms), self._lease_ms(lease)
-        return [_in_batch(partial(self._renew, call, each, lease_ms)) for each in deliveries]
+        return [self._in_batch(each, partial(self._renew, call, each, lease_ms)) for each in deliveries]
 
     def release(self, delivery: Delivery, *, delay: Duration = 0) -> None:
         delay_ms = duration_ms("delay", delay)
@@ -304,7 +304,7 @@ class ReferenceQueue:
                 duration_ms("delay", each.delay)
         self._write()
         call = _Call(self.clock.now_ms)
-        answers = [_in_batch(partial(self._settle, call, each)) for each in settlements]
+        answers = [self._in_batch(each.delivery, partial(self._settle, call, each)) for each in settlements]
         return answers, self._take(call, limit, self._lease_ms(lease), started) if limit else []
 
     def start(self, deliveries: Iterable[Delivery]) -> None:
@@ -809,6 +809,16 @@ class ReferenceQueue:
         self._write()
         return verb(_Call(self.clock.now_ms))
 
+    def _in_batch(self, delivery: Delivery, verb: Callable[[], T]) -> T | Ack:
+        """In a batch a lost lease is an answer instead of an error."""
+        # choice: of a removed job every verb says gone in a batch, because that is what `gone` means
+        if delivery.id not in self._store.jobs:
+            return Ack.GONE
+        try:
+            return verb()
+        except LeaseLost:
+            return Ack.LEASE_LOST
+
     def _own(self, deliveries: Iterable[Delivery]) -> None:
         for delivery in deliveries:
             if delivery.queue != self.name:
@@ -877,14 +887,6 @@ class ReferenceQueue:
             metadata=job.metadata,
             cancel_requested=job.cancel_requested,
         )
-
-
-def _in_batch(settle: Callable[[], T]) -> T | Ack:
-    """In a batch a lost lease is an answer instead of an error."""
-    try:
-        return settle()
-    except LeaseLost:
-        return Ack.LEASE_LOST
 
 
 def _check_lease(lease: Duration | None) -> None:

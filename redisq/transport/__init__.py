@@ -19,7 +19,8 @@ A sender has (the Async one's methods are awaited):
                           a server error among them is raised
     .close() / .aclose()  gives everything back; a closed sender raises InvalidInput
 
-`calls.NoQueue` is raised for a call without `missing` on a queue that does not exist: open the queue and run the call again.
+`calls.NoQueue` is raised for a call without `missing` on a queue that does not exist: create the queue and run the call
+again.
 
 Modules: `urls` and `target` (what to connect to), `embedded` and `memory` (servers of our own), `check` (is this server
 good enough), `wire` (connections), `retry` (the discipline of repeats, no I/O), `sender` (calls on the wire).

@@ -175,7 +175,7 @@ class SyncSender(_Sender):
                 bell, *outcome = self._wire.talk(connection, packet, wait.seconds, wait.nudge)
                 if _is_broken(bell, outcome):
                     self._give_back(call, caller)
-                    raise refusal(Request(call.operation, ()), bell)
+                    raise refusal(Request(call.operation, packet[:1]), bell)
         except Lost as lost:
             outcome = lost
         else:
@@ -287,7 +287,7 @@ class AsyncSender(_Sender):
                 bell, *outcome = await self._wire.talk(connection, packet, wait.seconds, wait.nudge)
                 if _is_broken(bell, outcome):
                     await self._give_back(call, caller)
-                    raise refusal(Request(call.operation, ()), bell)
+                    raise refusal(Request(call.operation, packet[:1]), bell)
         except Lost as lost:
             outcome = lost
         else:

@@ -18,4 +18,11 @@ JOB_MOVES = {
     *((state, "removed") for state in (*_WAITING, *_TERMINAL)),  # remove, purge, retention
 }
 
-EVENT_MOVES: set[tuple[str, str]] = set()
+EVENT_MOVES = {
+    *(("(new)", status) for status in ("active", "completed", "expired")),  # emit
+    *(("active", status) for status in ("completed", "expired")),
+    *((status, "removed") for status in ("completed", "expired")),
+    # what one subscription owes
+    *(("pending", status) for status in ("acknowledged", "waived", "dead")),
+    ("dead", "pending"),  # retry
+}

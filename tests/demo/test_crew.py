@@ -14,7 +14,7 @@ from tests.support.servers import OwnServer
 def test_a_worker_that_dies_is_reported_with_its_last_words(tmp_path: Path) -> None:
     with (
         Crew(tmp_path, "nonsense://", "demo", workers=2, rows=100) as crew,
-        pytest.raises(WorkerDied, match=r"(?s)^worker-\d ended with code 1: .*nonsense"),
+        pytest.raises(WorkerDied, match=r"(?s)^worker-\d ended with code 1:\n.*nonsense"),
     ):
         crew.begin()
     assert all(member.process.returncode is not None for member in crew.members)

@@ -128,7 +128,7 @@ def test_a_wrong_type_is_refused_by_name_before_the_first_write(
 def test_every_column_is_planted() -> None:
     """The list above is the whole list: each column of lua/lib/queue.lua is some script's."""
     source = (LUA / "lib" / "queue.lua").read_text(encoding="utf-8")
-    table = re.search(r"local TYPES = \{(.*?)\}", source, re.DOTALL)
+    table = re.search(r"types = \{(.*?)\}", source, re.DOTALL)
     assert table is not None
     assert set(re.findall(r"(\w+) = \"", table.group(1))) == set(COLUMNS)
 

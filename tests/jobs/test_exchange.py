@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from redisq import Ack, Done, Engine, Failed, Failure, InvalidInput, JobState, Queue, QueuePolicy, Released
+from redisq import Ack, Done, Engine, Failed, Failure, InvalidInput, JobState, Keep, Queue, QueuePolicy, Released
 from redisq.testing import ManualClock
 from tests.jobs.steps import state_of, taken, values
 from tests.support.fronts import OpenEngine
@@ -75,8 +75,6 @@ def test_the_same_job_settled_twice_in_one_call_is_settled_once(queue: Queue[Any
 
 @pytest.mark.every_server
 def test_a_job_that_is_not_kept_is_gone_for_the_second_settlement_of_the_call(engine: Engine) -> None:
-    from redisq import Keep
-
     queue = engine.queue("jobs", policy=QueuePolicy(keep=Keep(count=0)))
     queue.offer("x")
     delivery = taken(queue)
@@ -135,7 +133,7 @@ def test_a_settlement_is_a_delivery_or_what_wraps_one(queue: Queue[Any], thing: 
 
 
 def test_bad_options_inside_a_settlement_apply_nothing(queue: Queue[Any]) -> None:
-    queue.offer_many("ab".split() + ["b"])
+    queue.offer_many(["a", "b"])
     good, other = queue.take_many(2)
     bad: list[tuple[Any, str]] = [
         (Done(other, object()), "result"), (Failed(other, 5), "error"), (Failed(other, "x", retry_in=-1), "retry_in"),

@@ -9,7 +9,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from redisq import flows
+from redisq.calls import consume
 from redisq.model import Delivery
+from redisq.sync import drive
 from redisq.testing import ManualClock
 from redisq.testing.check import check
 from tests.machine.rules import WORKERS, Bench, machine_for
@@ -26,29 +29,34 @@ if settings.get_current_profile_name() == "default":
 def test_the_engine_agrees_with_the_model(open_engine: OpenEngine, front: str) -> None:
     clock = ManualClock()
     engines = [open_engine(clock=clock, worker=worker) for worker in WORKERS]
-    bench = Bench(engines, clock, check=check, exchange_unstarted=exchange_unstarted if front == "sync" else None)
+    bench = Bench(engines, clock, check=check)
+    if front == "sync":
+        bench.exchange_unstarted, bench.start = exchange_unstarted, start
     run_state_machine_as_test(machine_for(bench), settings=MACHINE)
 
 
 def exchange_unstarted(queue: Any, settlements: list[Any], limit: int) -> tuple[list[Any], list[Delivery]]:
     """The exchange of a worker for what waits behind its free slots."""
-    from redisq import flows
-    from redisq.calls import consume
-    from redisq.sync import drive
-
     core = queue._core
+    items = [consume.settlement(core, each) for each in settlements]
 
     def story() -> Generator[Any, Any, tuple[list[Any], list[Delivery]]]:
-        answers, taken = yield from flows.use(
-            core, lambda: consume.exchange(core, settlements, limit, None, started=False)
-        )
+        exchange = lambda: consume.exchange_items(core, items, limit, None, starts=0)  # noqa: E731
+        answers, taken = yield from flows.use(core, exchange)
         found = list(taken.deliveries)
-        while limit and taken.undecodable:
+        while taken.undecodable:
             yield consume.quarantine_many(core, taken.undecodable)
             if len(found) == limit:
                 break
-            taken = yield consume.take(core, limit - len(found), None, started=False)
+            taken = yield consume.take(core, limit - len(found), None, starts=0)
             found += taken.deliveries
         return answers, found
 
     return drive(queue._sender, story())
+
+
+def start(queue: Any, deliveries: list[Delivery]) -> None:
+    """The mark that a worker sets before the handlers run."""
+    core = queue._core
+    items = [consume.begin(core, each) for each in deliveries]
+    drive(queue._sender, flows.use(core, lambda: consume.exchange_items(core, items, 0, None)))

@@ -12,9 +12,8 @@ import pytest
 import redis
 
 from redisq import errors
-from redisq.calls import Kind, Wait
+from redisq.calls import Kind, NoQueue, Wait
 from redisq.testing import ManualClock
-from redisq.calls import NoQueue
 from tests.support.servers import Server
 from tests.transport import faces, tiny
 from tests.transport.faces import Face
@@ -107,7 +106,7 @@ def test_a_key_of_the_wrong_type(sender: Face, key: str, raw: redis.Redis) -> No
 
 
 def test_an_error_in_a_script(sender: Face, key: str) -> None:
-    with pytest.raises(errors.RedisqError, match="test: the server answered with an error: .*boom"):
+    with pytest.raises(errors.RedisqError, match=r"test: the server answered with an error: .*boom"):
         sender.run(tiny.call("error('boom')", key))
 
 
@@ -175,7 +174,8 @@ def test_many_threads_share_a_sender(sender: Face, key: str, raw: redis.Redis) -
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda _: sender.run(append), range(200)))
     assert sorted(length for _, length in answers) == list(range(1, 201))
-    marks = [mark.rpartition(b":") for mark in raw.lrange(key, 0, -1)]
+    stored: Any = raw.lrange(key, 0, -1)
+    marks = [mark.decode().rpartition(":") for mark in stored]
     assert len({slot for slot, _, _ in marks}) <= 8
     for slot in {slot for slot, _, _ in marks}:
         numbers = [int(number) for other, _, number in marks if other == slot]

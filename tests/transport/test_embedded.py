@@ -96,9 +96,9 @@ def quoted(path: Path) -> str:
 
 def test_one_owner_per_directory(world: str, tmp_path: Path) -> None:
     url = f"embedded://{tmp_path}"
-    with faces.connect(world, url):
-        with pytest.raises(errors.Unavailable, match=f"{tmp_path} is owned by .* {os.getpid()}"):
-            connect_sync(url)
+    refused = pytest.raises(errors.Unavailable, match=f"{tmp_path} is owned by .* {os.getpid()}")
+    with faces.connect(world, url), refused:
+        connect_sync(url)
     # free again, at once
     connect_sync(url).close()
     with owner(url) as (process, _), pytest.raises(errors.Unavailable, match=f"process {process.pid}"):

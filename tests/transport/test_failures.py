@@ -204,9 +204,9 @@ def test_a_missing_permission(
     world: str, open_server: Callable[..., OwnServer], key: str, rules: list[str], said: str
 ) -> None:
     server = protected_server(open_server, "user", "worker", "on", ">pw", *rules)
-    with faces.connect(world, server.replace("//", "//worker:pw@")) as sender:
-        with pytest.raises(errors.Unavailable, match=f"(?i){said}.*ACL SETUSER"):
-            sender.run(tiny.call(tiny.ONCE, key))
+    refused = pytest.raises(errors.Unavailable, match=f"(?i){said}.*ACL SETUSER")
+    with faces.connect(world, server.replace("//", "//worker:pw@")) as sender, refused:
+        sender.run(tiny.call(tiny.ONCE, key))
 
 
 def test_a_user_without_info(world: str, open_server: Callable[..., OwnServer], key: str) -> None:
@@ -245,9 +245,9 @@ def test_a_node_with_half_of_a_cluster(world: str, open_server: Callable[..., Ow
     server = open_server("--cluster-enabled", "yes")
     with server.client() as other:
         other.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 8000)
-    with faces.connect(world, server.url) as sender:
-        with pytest.raises(errors.UnsupportedServer, match="does not own all slots"):
-            sender.run(tiny.call(tiny.ONCE, key))
+    refused = pytest.raises(errors.UnsupportedServer, match="does not own all slots")
+    with faces.connect(world, server.url) as sender, refused:
+        sender.run(tiny.call(tiny.ONCE, key))
 
 
 def protected_server(open_server: Callable[..., OwnServer], *user: str) -> str:
@@ -275,9 +275,12 @@ def test_connecting_is_not_repeated_by_the_client_library(world: str, key: str) 
 
         thread = threading.Thread(target=refuse, daemon=True)
         thread.start()
-        with faces.users_client(world, url, retry=retry) as client:
-            with faces.from_client(world, client, retry_for=0) as sender, pytest.raises(errors.Unavailable):
-                sender.run(tiny.call(tiny.ONCE, key))
+        with (
+            faces.users_client(world, url, retry=retry) as client,
+            faces.from_client(world, client, retry_for=0) as sender,
+            pytest.raises(errors.Unavailable),
+        ):
+            sender.run(tiny.call(tiny.ONCE, key))
         listener.shutdown(socket.SHUT_RDWR)
     thread.join()
     assert len(accepted) == 1

@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import redis
@@ -58,7 +59,8 @@ def frozen(server: OwnServer) -> Iterator[None]:
 
 
 def entries(client: redis.Redis, key: str) -> list[list[str]]:
-    return [entry.decode().replace(":", " ").split() for entry in client.lrange(key, 0, -1)]
+    stored: Any = client.lrange(key, 0, -1)
+    return [entry.decode().replace(":", " ").split() for entry in stored]
 
 
 def waits(client: redis.Redis) -> bool:
@@ -93,8 +95,7 @@ def test_a_cancelled_wait_is_handed_back(own_server: OwnServer, key: str) -> Non
         sender = connect_async(own_server.url)
         await sender.run(tiny.take(key))
         task = asyncio.create_task(sender.run_wait(Wait(f"{key}:bell", 30, tiny.take(key))))
-        while not waits(raw):
-            await asyncio.sleep(0.005)
+        await asyncio.to_thread(until, lambda: waits(raw))
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -114,7 +115,7 @@ def test_a_cancelled_wait_is_handed_back(own_server: OwnServer, key: str) -> Non
 def test_a_call_on_its_way_to_a_frozen_server_is_interrupted(
     own_server: OwnServer, key: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with contextlib.closing(connect_sync(own_server.url)) as sender, own_server.client() as raw:
+    with contextlib.closing(connect_sync(own_server.url)) as sender:
         sender.run(tiny.take(key))
         with frozen(own_server), stopped_by_signal(nap()):
             sender.run(tiny.take(key))

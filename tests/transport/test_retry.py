@@ -10,8 +10,7 @@ from redis import exceptions as library
 from redis.connection import DefaultParser
 
 from redisq import errors
-from redisq.calls import Call, Kind
-from redisq.calls import NoQueue
+from redisq.calls import Call, Kind, NoQueue
 from redisq.transport.retry import Pause, Request, Send, conduct
 from redisq.transport.wire import Command, Lost
 from tests.transport import tiny
@@ -24,8 +23,8 @@ REFUSED_CONNECTION = library.ConnectionError("Error 111 connecting")
 
 def reply_error(text: str) -> Exception:
     """The error that redis-py makes of an error reply."""
-    error: Exception = DefaultParser.parse_error(text)
-    return error
+    parse: Callable[[str], Exception] = DefaultParser.parse_error
+    return parse(text)
 
 
 def not_sent(cause: Exception = REFUSED_CONNECTION) -> Lost:
@@ -102,7 +101,7 @@ def test_a_script_that_stays_unknown_is_not_loaded_in_a_spin() -> None:
 
 def test_a_script_that_may_not_be_loaded() -> None:
     refused = reply_error("NOPERM User x has no permissions to run the 'script|load' command")
-    with pytest.raises(errors.Unavailable, match="script|load"):
+    with pytest.raises(errors.Unavailable, match=r"script\|load"):
         Drive(
             [reply_error("NOSCRIPT No matching script")], [refused, reply_error("NOSCRIPT No matching script")]
         ).replies()

@@ -98,12 +98,12 @@ def close_all(clients: list[Any]) -> Any:
 
 
 def test_an_unknown_service(world: str, watched: Watched, key: str) -> None:
-    with faces.connect(world, f"sentinel://127.0.0.1:{watched.port}/toys", retry_for=0.1) as sender:
-        with pytest.raises(errors.Unavailable, match="toys"):
-            sender.run(tiny.call(tiny.ONCE, key))
+    url = f"sentinel://127.0.0.1:{watched.port}/toys"
+    with faces.connect(world, url, retry_for=0.1) as sender, pytest.raises(errors.Unavailable, match="toys"):
+        sender.run(tiny.call(tiny.ONCE, key))
 
 
 def test_a_sentinel_taken_for_a_server(world: str, watched: Watched, key: str) -> None:
-    with faces.connect(world, f"redis://127.0.0.1:{watched.port}") as sender:
-        with pytest.raises(errors.UnsupportedServer, match="sentinel://"):
-            sender.run(tiny.call(tiny.ONCE, key))
+    refused = pytest.raises(errors.UnsupportedServer, match="sentinel://")
+    with faces.connect(world, f"redis://127.0.0.1:{watched.port}") as sender, refused:
+        sender.run(tiny.call(tiny.ONCE, key))

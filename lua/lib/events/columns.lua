@@ -15,11 +15,22 @@
 local queue = require("lib.queue")
 
 local M = {
+  most = 1000,              -- active subscriptions
   -- all that the resolution of an obligation, and what follows from it, may touch
   resolving = { "ev", "body", "log", "deadlines", "archives", "gens", "cursor", "retiring", "due", "mort", "roster",
     "refs", "seen", "was", "broken", "idle" },
+  -- the same, and what goes with a generation
+  removing = { "ev", "body", "log", "deadlines", "archives", "gens", "cursor", "retiring", "due", "mort", "roster",
+    "refs", "seen", "was", "broken", "idle", "subs", "dropped" },
+  emitting = { "ev", "body", "log", "deadlines", "archives", "gens", "retiring", "roster", "refs", "seen", "was", "idle",
+    "subs" },
+  subscribing = { "subs", "gens", "cursor", "roster", "refs" },
   -- what of an event can be read
   reading = { "ev", "body", "gens", "retiring", "roster", "broken" },
+  renewing = { "ev", "gens", "retiring" },
+  counting = { "ev", "log", "deadlines", "gens", "cursor", "dropped" },
+  glancing = { "ev", "log", "archives", "gens" },
+  sweeping = { "deadlines", "archives", "retiring", "due", "mort", "seen" },
   -- settings that the standing of an event depends on
   settings = { "on_completion", "archive_retention", "dead_retention", "dedup", "block", "stamp" },
 }

@@ -99,6 +99,7 @@ local function parked(gen, limit)
       hand.out(gen, id)
     elseif each.damaged then
       contain.event(each, each.damaged)
+      hand.out(gen, id)
     elseif not held.redriven and each.status ~= "a" then
       hand.out(gen, id)
     elseif not held.redriven and each.expires and each.expires <= queue.ms then

@@ -38,6 +38,11 @@ function M.facts(g)
   return facts[g]
 end
 
+-- After its facts were written.
+function M.forget(g)
+  facts[g] = nil
+end
+
 function M.active(g)
   local found = M.facts(g)
   return found and not found.removed or false

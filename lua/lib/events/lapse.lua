@@ -24,7 +24,7 @@ local function recover(gen, id, stop)
     hand.out(gen, id)
   elseif not event.sound(each) then
     contain.event(each, each.damaged)
-    if hand.get(gen, id) then hand.out(gen, id) end
+    hand.out(gen, id)
   elseif not held.redriven and past_deadline(each) then
     -- whether the token was live at the deadline is told by its mark, until the event is settled
     hand.unlease(gen, id, each.expires and stop < each.expires and marked(held) or nil)

@@ -1,4 +1,5 @@
 -- removal: bounded waiving of what removed generations owe, as of their removal
+local number = require("lib.number")
 local queue = require("lib.queue")
 local plan = require("lib.plan")
 local event = require("lib.events.event")
@@ -29,11 +30,11 @@ local function waive(facts, gen, id, in_hand)
   elseif each.damaged then
     contain.event(each, each.damaged)
   elseif row and string.sub(row, 1, 1) == "r" then
-    resolve.waived(each, facts.g, gen, facts.removed)
+    resolve.waived(each, facts.g, nil, facts.removed)
   elseif not row and each.status == "a" and (not each.expires or facts.removed < each.expires) then
-    resolve.waived(each, facts.g, gen, facts.removed)
+    resolve.waived(each, facts.g, nil, facts.removed)
   end
-  if in_hand and gen.rows[id] ~= false then hand.out(gen, id) end
+  if in_hand then hand.out(gen, id) end
 end
 
 local function in_hand(facts, gen, index, limit)
@@ -50,7 +51,7 @@ local function not_taken(facts, gen, limit)
   local from, taken = generation.cursor(redis.call("HGET", queue.key.cursor, facts.g) or "")
   from = from or facts.born
   if limit <= 0 or from >= facts.stop then return 0 end
-  local found = redis.call("ZRANGE", queue.key.log, "(" .. string.format("%.0f", from), string.format("%.0f", facts.stop),
+  local found = redis.call("ZRANGE", queue.key.log, "(" .. number.text(from), number.text(facts.stop),
     "BYSCORE", "LIMIT", 0, limit, "WITHSCORES")
   local ids = {}
   for i = 1, #found, 2 do ids[#ids + 1] = found[i] end

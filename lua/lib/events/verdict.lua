@@ -8,6 +8,7 @@
 -- Answers, one word each: A acknowledged, B already acknowledged, G gone, L lease lost, N not active, ! damaged;
 --   p pending again, p<due> later, d dead.
 local number = require("lib.number")
+local stamp = require("lib.stamp")
 local queue = require("lib.queue")
 local refuse = require("lib.refuse")
 local retry = require("lib.retry")
@@ -61,12 +62,13 @@ local function live_at_deadline(each, held, stop, token)
     and each.expires <= queue.ms and (not stop or stop == each.expires)
 end
 
-local function first_answer(each, sub, item, row)
+-- The first answer of the same verb, as long as nothing newer settled the token.
+local function first_answer(each, status, sub, item, row)
   local letter, _, _, token = "", nil, nil, nil
   if row then letter, _, _, token = event.outcome(row) end
   if item.verb == "f" and token == item.token and (letter == "d" or letter == "x" or letter == "r") then return "d" end
   local held = hand.get(sub.gen, each.id)
-  if not held or (each.status ~= "a" and not held.redriven) then return "L" end
+  if not held or (status ~= "a" and not held.redriven) then return "L" end
   local same = held.token == item.token and held.mark == item.verb
   if same or held.last == item.verb .. item.token then return "p" .. held.due end
   return "L"
@@ -77,13 +79,14 @@ function M.late(sub, item)
   local each = event.get(item.id)
   if not each then return "G" end
   if not event.sound(each) then return "!" end
-  if not standing.present(each) then return "G" end
+  local there, status = standing.present(each)
+  if not there then return "G" end
   local row = event.row(each, sub.gen.g)
   if item.verb == "a" and row and row:sub(1, 2) == "a," and select(4, event.outcome(row)) == item.token then return "B" end
   if not sub.active then return "L" end
   local held, stop = hand.get(sub.gen, item.id)
   if row == "p," .. item.token or live_at_deadline(each, held, stop, item.token) then return "N" end
-  return first_answer(each, sub, item, row)
+  return first_answer(each, status, sub, item, row)
 end
 
 local function parked(sub, item, held, wait, attempt)
@@ -120,6 +123,16 @@ local function settled(sub, item)
   if not each then return M.late(sub, item) end
   if not event.sound(each) then return "!" end
   return apply(each, sub, item, held)
+end
+
+-- Releases what a take leased whose caller did not see it: `first` is the first stamp.
+function M.give_back(sub, ids, first, nonce)
+  local items = {}
+  for i = 1, #ids do
+    items[i] = { verb = "r", sub = sub, id = ids[i], token = stamp.token(first + i - 1, nonce), extra = "", data = "" }
+  end
+  M.load(items)
+  for i = 1, #items do settled(sub, items[i]) end
 end
 
 -- Settles the items of the arguments from `at` on, in their order; returns an answer for each.
