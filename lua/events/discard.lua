@@ -6,6 +6,7 @@
 -- REPLY  1, or 0 when it is not dead
 -- REFUSES NOQUEUE CORRUPT STALE
 -- MOVES  completed -> removed; expired -> removed
+local number = require("lib.number")
 local queue = require("lib.queue")
 local plan = require("lib.plan")
 local columns = require("lib.events.columns")
@@ -21,11 +22,14 @@ local wrong, gen, each, row = obligation.dead(queue.first)
 if wrong then return wrong end
 if not each then return "0" end
 
-event.set_row(each, gen.g, "x" .. string.sub(row, 2))
-if string.sub(row, 1, 1) == "r" then
-  hand.get(gen, each.id)
+local letter, at, attempt, token = event.outcome(row)
+if letter == "r" then
+  -- the token that it died under goes on being answered, unless something newer settled it since
+  local held = hand.get(gen, each.id)
+  if not held or held.last ~= "d" .. token then token = "" end
   hand.out(gen, each.id)
 end
+event.set_row(each, gen.g, "x," .. number.text(at) .. "," .. number.text(attempt) .. "," .. token)
 resolve.unlist(gen, each.id)
 resolve.unhold(each)
 plan.add("HSET", KEYS[1], queue.slot(), queue.remembered("1"))

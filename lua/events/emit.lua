@@ -15,8 +15,8 @@ local plan = require("lib.plan")
 local pack = require("lib.pack")
 local columns = require("lib.events.columns")
 local event = require("lib.events.event")
-local ring = require("lib.events.ring")
-local standing = require("lib.events.standing")
+local ring = lazy("lib.events.ring")
+local standing = lazy("lib.events.standing")
 
 local WIDTH = 3
 local IDLE = 1000           -- subscriptions that one emission rings
@@ -59,7 +59,7 @@ end
 
 -- The letter of an id that is taken, or nil.
 local function duplicate(i, id)
-  if new[id] then
+  if new[id] and (new[id].stored or dedup > 0) then
     told(queue.ms, new[id].expires, new[id].status, new[id].settled)
     return new[id].stored and "P" or "M"
   end
@@ -103,12 +103,13 @@ local function insert(i, id, at)
   local version = owed > 0 and queue.root.block .. "." .. queue.root.delta or ""
   local keep = status == "a" or archives
   if keep then
-    plan.add("HSET", queue.key.ev, id, event.header(status, text(owed), queue.now, settled and queue.now or "", text(seq),
-      queue.now, expires and text(expires) or "", version, text(#ARGV[at + 1])))
+    plan.add("HSET", queue.key.ev, id, event.header(status, text(owed), queue.now, settled and queue.now or "",
+      text(seq), queue.now, expires and text(expires) or "", version, text(#ARGV[at + 1])))
     plan.add("HSET", queue.key.body, id, ARGV[at + 1])
     if owed > 0 then stored = stored + 1 end
   end
-  if seen[i] then
+  local remembers = status ~= "a" and not keep and dedup > 0
+  if seen[i] and not remembers then
     plan.add("ZREM", queue.key.seen, id)
     plan.add("HDEL", queue.key.was, id)
   end
@@ -118,7 +119,7 @@ local function insert(i, id, at)
     rings = true
   elseif keep then
     plan.add("ZADD", queue.key.archives, queue.now, id)
-  elseif dedup > 0 then
+  elseif remembers then
     plan.add("ZADD", queue.key.seen, queue.now, id)
     plan.add("HSET", queue.key.was, id, queue.now .. "," .. (expires and text(expires) or "") .. "," .. status)
   end

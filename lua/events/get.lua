@@ -2,8 +2,8 @@
 -- FLAGS  allow-oom
 -- KEYS   root: ev body gens retiring roster broken ob:*
 -- ARGV   now slot number, id
--- REPLY  header, body, status, settled, parts of the roster, outcomes as generation and text in turns, waived generations
---        as generation and removal in turns; or an empty list
+-- REPLY  header, body, status, settled, parts of the roster, outcomes as generation and text in turns, waived
+--        generations as generation and removal in turns; or an empty list
 -- REFUSES NOQUEUE CORRUPT STALE
 -- MOVES  -
 local number = require("lib.number")

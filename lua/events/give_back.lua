@@ -7,7 +7,6 @@
 -- REFUSES NOQUEUE CORRUPT STALE
 -- MOVES  -
 local number = require("lib.number")
-local stamp = require("lib.stamp")
 local queue = require("lib.queue")
 local plan = require("lib.plan")
 local pack = require("lib.pack")

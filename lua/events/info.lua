@@ -1,6 +1,6 @@
 -- events/info: an event queue at a glance
 -- FLAGS  allow-oom
--- KEYS   root: ev log gens archives dead:*
+-- KEYS   root: ev log archives mort dead:*
 -- ARGV   now slot number
 -- REPLY  active, archived, created of the oldest active event or "", dead obligations
 -- REFUSES NOQUEUE CORRUPT STALE
@@ -21,9 +21,9 @@ end
 local first = redis.call("ZRANGE", queue.key.log, 0, 0)[1]
 local oldest = first and event.get(first)
 local dead = 0
-for _, facts in ipairs(generation.all()) do
-  local gen = generation.of(facts.g)
-  if not facts.removed and not generation.prove(gen, { "dead" }) and gen.here.dead then
+for _, g in ipairs(redis.call("ZRANGE", queue.key.mort, 0, columns.most - 1)) do
+  local gen = generation.of(g)
+  if not generation.prove(gen, { "dead" }) and gen.here.dead then
     dead = dead + redis.call("ZCARD", gen.key.dead)
   end
 end

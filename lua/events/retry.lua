@@ -24,7 +24,7 @@ if not each or string.sub(row, 1, 1) ~= "d" then return "0" end
 
 event.set_row(each, gen.g, "r" .. string.sub(row, 2))
 resolve.unlist(gen, each.id)
-hand.redrive(gen, each.id, queue.ms)
+hand.redrive(gen, each.id, queue.ms, (select(4, event.outcome(row))))
 ring.due(gen.g, queue.ms)
 plan.add("HSET", KEYS[1], queue.slot(), queue.remembered("1"))
 resolve.commit()

@@ -2,7 +2,8 @@
 -- FLAGS  allow-oom
 -- KEYS   root: ev log deadlines gens cursor dropped leased:* parked:* lease:* dead:* error:*
 -- ARGV   now slot number, generations
--- REPLY  per generation: name, lag, in flight, created of the oldest pending or "", dead, dropped; or false when removed
+-- REPLY  per generation: name, lag, in flight, created of the oldest pending or "", dead, dropped; name and reason of
+--        one whose keys hold something else; false of a removed one
 -- REFUSES NOQUEUE CORRUPT STALE
 -- MOVES  -
 local queue = require("lib.queue")

@@ -7,14 +7,21 @@
 -- REFUSES NOQUEUE CORRUPT STALE
 -- MOVES  active -> completed; active -> expired; pending -> waived; pending -> dead; completed -> removed;
 --        expired -> removed
+local number = require("lib.number")
 local queue = require("lib.queue")
+local plan = require("lib.plan")
 local columns = require("lib.events.columns")
 local resolve = require("lib.events.resolve")
 local upkeep = require("lib.events.upkeep")
 
 local refusal = queue.open(columns.removing, columns.settings)
 if refusal then return refusal end
-queue.settings({ "max_attempts", "max_backlog", "idle_after", "drop_scan" })
+queue.settings({ "max_attempts", "max_backlog", "idle_after", "drop_scan", "expiring" })
+
+if queue.answer then
+  local count, more = string.match(queue.answer, "^(%d+),(%d)$")
+  return { tonumber(count), tonumber(more) }
+end
 
 local category = ARGV[queue.first]
 local count, more
@@ -24,6 +31,9 @@ if category == "ids" then
   count, more = upkeep.bring_up(ids), false
 else
   count, more = upkeep[category](tonumber(ARGV[queue.first + 1]))
+end
+if count > 0 or more then
+  plan.add("HSET", KEYS[1], queue.slot(), queue.remembered(number.text(count) .. "," .. (more and "1" or "0")))
 end
 resolve.commit()
 return { count, more and 1 or 0 }

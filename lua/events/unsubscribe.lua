@@ -14,8 +14,7 @@ local columns = require("lib.events.columns")
 local generation = require("lib.events.generation")
 local roster = require("lib.events.roster")
 local ring = require("lib.events.ring")
-local resolve = require("lib.events.resolve")
-local removal = require("lib.events.removal")
+local retire = require("lib.events.retire")
 
 local BATCH = 50            -- obligations that one call waives
 local WAITING = 16          -- removed generations with obligations left, at most
@@ -28,7 +27,7 @@ queue.settings({ "delta" })
 local name, g = ARGV[queue.first], ARGV[queue.first + 1]
 if redis.call("HGET", queue.key.subs, name) ~= g then return "0" end
 if redis.call("ZCARD", queue.key.retiring) >= WAITING then
-  removal.run(BATCH)
+  retire.run(BATCH)
   return "2"
 end
 local facts, stop = generation.facts(g), stamp.next("")
@@ -38,13 +37,12 @@ plan.add("HSET", queue.key.gens, g, generation.text(born, number.text(stop), que
 plan.add("ZADD", queue.key.retiring, queue.now, g)
 plan.add("ZREM", queue.key.due, g)
 plan.add("ZREM", queue.key.mort, g)
-plan.add("SREM", queue.key.idle, g)
 roster.change("-", name, g, stop)
 plan.add("HSET", KEYS[1], "stamp", number.text(stop), queue.slot(), queue.remembered("1"))
 plan.commit()
-ring.push(g)
+if redis.call("SREM", queue.key.idle, g) == 1 then ring.push(g) end
 generation.forget(g)
 queue.here.retiring = true
 queue.settings({ "block" })
-removal.run(BATCH)
+retire.run(BATCH)
 return "1"

@@ -1,7 +1,7 @@
 -- jobs/await: the outcome of a job, or a place among those who wait for it
 -- FLAGS  allow-oom
 -- KEYS   root: head lease leased result error waiters w:*
--- ARGV   now slot number, id, nonce, ms to stay registered
+-- ARGV   now slot number, id, nonce, ms to stay registered (0: not any more)
 -- REPLY  c result, d detail, x, q detail, g (gone) as one text; "" while it is not finished
 -- REFUSES NOQUEUE CORRUPT STALE
 -- MOVES  -
@@ -23,6 +23,6 @@ if not job.waiting then
   local column = job.letter == "c" and "result" or "error"
   return job.letter .. (redis.call("HGET", queue.key[column], id) or "")
 end
-waiters.add(id, nonce, queue.ms + tonumber(ARGV[queue.first + 2]))
+waiters.register(id, nonce, tonumber(ARGV[queue.first + 2]))
 plan.commit()
 return ""

@@ -11,14 +11,17 @@
 local queue = require("lib.queue")
 local plan = require("lib.plan")
 local head = require("lib.head")
+local aside = lazy("lib.aside")
+local groups = require("lib.groups")
 local pack = require("lib.pack")
 local detail = require("lib.detail")
 local move = require("lib.move")
+local touched = require("lib.touched")
 local ready = require("lib.ready")
 local operate = require("lib.operate")
 local pages = require("lib.pages")
 
-local refusal = queue.open(move.columns, move.fields)
+local refusal = queue.open(touched.columns, touched.fields)
 if refusal then return refusal end
 if queue.answer then return pack.unlist(queue.answer) end
 
@@ -26,11 +29,21 @@ local verb, state = ARGV[queue.first], ARGV[queue.first + 1]
 local want = { named = ARGV[queue.first + 2] == "1", name = ARGV[queue.first + 3],
   erring = ARGV[queue.first + 4] == "1", kind = ARGV[queue.first + 5] }
 local limit, cursor = tonumber(ARGV[queue.first + 6]), ARGV[queue.first + 7]
+local damage = pages.damage(state, want.named and want.name)
+if damage then return damage end
 local done, vanished = 0, 0
+
+-- Whether a job's head agrees with the index that it was met in.
+local function belongs(job)
+  if job.waiting then return state == "ready" or state == "scheduled" end
+  return groups.state[job.letter] == state
+end
 
 local function matches(job)
   if want.named and job.fixed.name ~= want.name then return false end
-  return not want.erring or detail.kind(redis.call("HGET", queue.key.error, job.id) or "") == want.kind
+  if not want.erring then return true end
+  local failure = redis.call("HGET", queue.key.error, job.id)
+  return failure and detail.kind(failure) == want.kind
 end
 
 local function act(job)
@@ -42,14 +55,16 @@ local function act(job)
   done = done + 1
 end
 
+-- A damaged job stays where it is; one that was popped is named, since its index no longer tells of it.
 local function act_on(ids)
   local heads = #ids > 0 and redis.call("HMGET", queue.key.head, unpack(ids)) or {}
   for i = 1, #ids do
     local job = heads[i] and head.parse(ids[i], heads[i])
-    if not heads[i] then
-      vanished = vanished + 1
-    elseif job and matches(job) then
-      act(job)
+    if not heads[i] then vanished = vanished + 1 end
+    if job and belongs(job) then
+      if matches(job) then act(job) end
+    elseif operate.popped then
+      aside.set(ids[i], heads[i] and "its head is damaged" or "it is ready but has no head")
     end
   end
 end

@@ -11,10 +11,11 @@ local plan = require("lib.plan")
 local find = require("lib.find")
 local lease = require("lib.lease")
 local move = require("lib.move")
+local touched = require("lib.touched")
 local number = require("lib.number")
 local operate = require("lib.operate")
 
-local refusal = queue.open(move.columns, move.fields)
+local refusal = queue.open(touched.columns, touched.fields)
 if refusal then return refusal end
 if queue.answer then return queue.answer end
 

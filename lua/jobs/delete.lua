@@ -8,18 +8,18 @@
 -- MOVES  -
 local queue = require("lib.queue")
 local plan = require("lib.plan")
-local move = require("lib.move")
+local touched = require("lib.touched")
 local number = require("lib.number")
 local refuse = require("lib.refuse")
 local waiters = require("lib.waiters")
+local ghosts = require("lib.ghosts")
 
 local GROUPS = 1000         -- keys that one call takes away beside the columns
 
-local refusal = queue.open(move.columns, { "paused" })
+local refusal = queue.open(touched.columns, { "paused", "ghosts" })
 if refusal then return refusal end
 
-local dead_entries = queue.here.ghost and tonumber(redis.call("HGET", queue.key.ghost, "") or "0") or 0
-local live = redis.call("LLEN", queue.key.ready) - dead_entries + redis.call("ZCARD", queue.key.ranked)
+local live = ghosts.live_length() + redis.call("ZCARD", queue.key.ranked)
   + redis.call("ZCARD", queue.key.sched) + redis.call("ZCARD", queue.key.leased)
 if live > 0 and ARGV[queue.first] ~= "1" then
   return refuse.word("NOTEMPTY", KEYS[1] .. " holds " .. number.text(live)
@@ -33,7 +33,7 @@ for i = 1, #waiting, 2 do waiters.tell(waiting[i], "g", "") end
 plan.commit()
 
 local keys = { KEYS[1] }
-for _, name in ipairs(move.columns) do keys[#keys + 1] = queue.key[name] end
+for _, name in ipairs(touched.columns) do keys[#keys + 1] = queue.key[name] end
 local cursor = "0"
 repeat
   local found = redis.call("HSCAN", queue.key.groups, cursor, "COUNT", GROUPS)

@@ -12,7 +12,7 @@ local number = require("lib.number")
 local pages = require("lib.pages")
 
 local refusal = queue.open({ "head", "error", "completed", "dead", "cancelled", "quarantined", "ready", "ranked",
-  "ghost", "sched", "leased" }, { "first" })
+  "ghost", "sched", "leased" }, { "first", "ghosts" })
 if refusal then return refusal end
 
 local state, limit, cursor = ARGV[queue.first], tonumber(ARGV[queue.first + 1]), ARGV[queue.first + 2]
@@ -36,7 +36,7 @@ end
 for i = 1, #ids do
   local job = heads[i] and head.parse(ids[i], heads[i])
   local at = math.floor(tonumber(string.match(places[i], "^[^|]+")))
-  if job then count(job.fixed.name, errors[i] and detail.kind(errors[i]) or "", at) end
+  if job and errors[i] then count(job.fixed.name, detail.kind(errors[i]), at) end
 end
 local reply = { rest or "" }
 for i = 1, #order do

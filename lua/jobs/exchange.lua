@@ -8,27 +8,28 @@
 -- MOVES  leased -> completed; leased -> scheduled; leased -> ready; leased -> dead; leased -> cancelled;
 --        leased -> quarantined; ready -> leased; scheduled -> ready
 local queue = require("lib.queue")
-local plan = require("lib.plan")
-local move = require("lib.move")
 local wake = require("lib.wake")
 local settle = require("lib.settle")
 local claim = require("lib.claim")
 
-local refusal = queue.open(move.columns, move.fields)
-if refusal then return refusal end
-
 -- the slot holds: answers ";" what the take remembers
-if queue.answer then
+local function remember(answers)
+  return queue.remembered(answers .. ";")
+end
+
+local function again()
   local answers, taken = string.match(queue.answer, "^([^;]*);(.*)$")
-  local again = taken ~= "" and claim.again(queue.first, taken)
-  return { answers, again or claim.run(queue.first, answers .. ";") }
+  local reply = taken ~= "" and claim.again(queue.first, taken)
+  return { answers, reply or claim.run(queue.first, answers .. ";") }
 end
-local from = queue.first + claim.width
-local limit = tonumber(ARGV[queue.first + 2])
-wake.hush(limit > 0)
-local answers = table.concat(settle.run(settle.arguments(from)), ",")
-if #answers > 0 then
-  plan.add("HSET", KEYS[1], queue.slot(), queue.remembered(answers .. ";"))
-  plan.commit()
-end
-return { answers, claim.run(queue.first, answers .. ";") }
+
+return queue.run(function()
+  local refusal = queue.open({}, claim.fields)
+  if refusal then return refusal end
+  if queue.answer then return again() end
+  local takes = ARGV[queue.first + 2] ~= "0"
+  if takes then claim.prove() end
+  wake.hush(takes)
+  local answers = settle.run(settle.arguments(queue.first + claim.width), remember)
+  return { answers, claim.run(queue.first, answers .. ";") }
+end)

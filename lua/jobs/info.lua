@@ -8,9 +8,10 @@
 local queue = require("lib.queue")
 local head = require("lib.head")
 local ready = require("lib.ready")
+local ghosts = require("lib.ghosts")
 
 local refusal = queue.open({ "head", "ready", "ranked", "ghost", "sched", "leased", "completed", "dead", "cancelled",
-  "quarantined" }, { "paused", "first" })
+  "quarantined" }, { "paused", "first", "rank_tail", "ghosts" })
 if refusal then return refusal end
 
 local function card(index)
@@ -21,10 +22,9 @@ local function oldest()
   local id = ready.peek(1).ids[1]
   local text = id and redis.call("HGET", queue.key.head, id)
   local job = text and head.parse(id, text)
-  return job and job.created or ""
+  return job and head.created(job) or ""
 end
 
-local dead = queue.here.ghost and tonumber(redis.call("HGET", queue.key.ghost, "") or "0") or 0
 return { queue.root.paused or "0", oldest(),
-  redis.call("LLEN", queue.key.ready) - dead + card("ranked"), card("sched"), card("leased"),
+  ghosts.live_length() + card("ranked"), card("sched"), card("leased"),
   card("completed"), card("dead"), card("cancelled"), card("quarantined") }

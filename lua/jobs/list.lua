@@ -1,7 +1,7 @@
 -- jobs/list: a page of the jobs of one state
 -- FLAGS  allow-oom
--- KEYS   root: head body meta lease leased sched broken completed dead cancelled quarantined result error progress ready
---        ranked ghost group:*
+-- KEYS   root: head body meta lease leased sched broken completed dead cancelled quarantined result error progress
+--        ready ranked ghost group:*
 -- ARGV   now slot number, state, "1" when a name is wanted, name, limit, cursor
 -- REPLY  the next cursor or "" at the end, then as lib/record
 -- REFUSES NOQUEUE CORRUPT STALE
@@ -14,7 +14,8 @@ local pages = require("lib.pages")
 local SCAN = 1000           -- entries that a page with a name looks at
 
 local refusal = queue.open({ "head", "body", "meta", "lease", "leased", "sched", "broken", "completed", "dead",
-  "cancelled", "quarantined", "result", "error", "progress", "ready", "ranked", "ghost" }, { "max_attempts", "timeout", "first" })
+  "cancelled", "quarantined", "result", "error", "progress", "ready", "ranked",
+  "ghost" }, { "max_attempts", "timeout", "first", "ghosts" })
 if refusal then return refusal end
 
 local state, named, name = ARGV[queue.first], ARGV[queue.first + 1] == "1", ARGV[queue.first + 2]

@@ -7,7 +7,7 @@
 -- REFUSES NOQUEUE CORRUPT STALE
 -- MOVES  -
 local queue = require("lib.queue")
-local ledger = require("lib.ledger")
+local past = require("lib.past")
 
 local refusal = queue.open({ "head", "lease", "attempts", "history", "error" },
   { "history", "attempt_cap", "transition_cap" })
@@ -18,5 +18,5 @@ return {
   queue.root.history, queue.root.attempt_cap, queue.root.transition_cap,
   redis.call("HGET", queue.key.head, id), redis.call("HGET", queue.key.lease, id),
   redis.call("HGET", queue.key.attempts, id), redis.call("HGET", queue.key.history, id),
-  failure, failure and ledger.brief(failure),
+  failure, failure and past.brief(failure),
 }

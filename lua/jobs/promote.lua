@@ -7,23 +7,9 @@
 -- REFUSES NOQUEUE CORRUPT STALE
 -- MOVES  scheduled -> ready
 local queue = require("lib.queue")
-local plan = require("lib.plan")
-local find = require("lib.find")
-local move = require("lib.move")
+local step = require("lib.step")
 local operate = require("lib.operate")
 
-local refusal = queue.open(move.columns, move.fields)
-if refusal then return refusal end
-if queue.answer then return queue.answer end
-
-local damage, job = find.job(ARGV[queue.first])
-if damage then return damage end
-
-local answer = "0"
-if job and redis.call("ZSCORE", queue.key.sched, job.id) then
-  operate.promote(job)
-  answer = "1"
-end
-plan.add("HSET", KEYS[1], queue.slot(), queue.remembered(answer))
-move.done()
-return answer
+return step.run(function(job)
+  return redis.call("ZSCORE", queue.key.sched, job.id) ~= false
+end, operate.promote)

@@ -11,12 +11,11 @@ local queue = require("lib.queue")
 local plan = require("lib.plan")
 local head = require("lib.head")
 local find = require("lib.find")
-local ready = require("lib.ready")
 local move = require("lib.move")
+local touched = require("lib.touched")
 local operate = require("lib.operate")
-local retention = require("lib.retention")
 
-local refusal = queue.open(move.columns, move.fields)
+local refusal = queue.open(touched.columns, touched.fields)
 if refusal then return refusal end
 if queue.answer then return queue.answer end
 
@@ -35,19 +34,9 @@ local function remains()
   return redis.call("HEXISTS", queue.key.body, id) == 1
 end
 
--- A damaged job may stand anywhere, so it leaves every index.
-local function remove_broken()
-  for _, index in ipairs(INDEXES) do plan.add("ZREM", queue.key[index], id) end
-  plan.add("HDEL", queue.key.lease, id)
-  plan.add("HDEL", queue.key.broken, id)
-  ready.leave_if_there(id)
-  retention.leave_any_group(id)
-  retention.forget(id, nil, nil, 0, false)
-end
-
 local answer = "1"
 if broken or text and not job or not whole or not text and remains() then
-  remove_broken()
+  operate.remove_remains(id)
 elseif not job or held then
   answer = "0"
 else

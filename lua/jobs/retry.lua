@@ -6,24 +6,9 @@
 -- REPLY  1, or 0 when the job is unknown or in another state
 -- REFUSES NOQUEUE CORRUPT STALE
 -- MOVES  dead -> ready; quarantined -> ready
-local queue = require("lib.queue")
-local plan = require("lib.plan")
-local find = require("lib.find")
-local move = require("lib.move")
+local step = require("lib.step")
 local operate = require("lib.operate")
 
-local refusal = queue.open(move.columns, move.fields)
-if refusal then return refusal end
-if queue.answer then return queue.answer end
-
-local damage, job = find.job(ARGV[queue.first])
-if damage then return damage end
-
-local answer = "0"
-if job and (job.letter == "d" or job.letter == "q") then
-  operate.retry(job)
-  answer = "1"
-end
-plan.add("HSET", KEYS[1], queue.slot(), queue.remembered(answer))
-move.done()
-return answer
+return step.run(function(job)
+  return job.letter == "d" or job.letter == "q"
+end, operate.retry)

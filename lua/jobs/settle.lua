@@ -8,14 +8,10 @@
 -- MOVES  leased -> completed; leased -> scheduled; leased -> ready; leased -> dead; leased -> cancelled;
 --        leased -> quarantined
 local queue = require("lib.queue")
-local plan = require("lib.plan")
-local move = require("lib.move")
 local settle = require("lib.settle")
 
-local refusal = queue.open(move.columns, move.fields)
-if refusal then return refusal end
-if queue.answer then return queue.answer end
-local answers = table.concat(settle.run(settle.arguments(queue.first)), ",")
-plan.add("HSET", KEYS[1], queue.slot(), queue.remembered(answers))
-plan.commit()
-return answers
+return queue.run(function()
+  local refusal = queue.open({}, { "keep", "first", "paused" })
+  if refusal then return refusal end
+  return queue.answer or settle.run(settle.arguments(queue.first), queue.remembered)
+end)

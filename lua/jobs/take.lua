@@ -7,9 +7,10 @@
 -- REFUSES NOQUEUE CORRUPT STALE
 -- MOVES  ready -> leased; scheduled -> ready; leased -> scheduled; leased -> ready; leased -> dead; leased -> cancelled
 local queue = require("lib.queue")
-local move = require("lib.move")
 local claim = require("lib.claim")
 
-local refusal = queue.open(move.columns, move.fields)
-if refusal then return refusal end
-return queue.answer and claim.again(queue.first, queue.answer) or claim.run(queue.first, "")
+return queue.run(function()
+  local refusal = queue.open({}, claim.fields)
+  if refusal then return refusal end
+  return queue.answer and claim.again(queue.first, queue.answer) or claim.run(queue.first, "")
+end)

@@ -17,7 +17,10 @@ local wake = require("lib.wake")
 local recover = require("lib.recover")
 local aside = lazy("lib.aside")
 
-local M = { width = 6 }
+local M = {
+  width = 6,
+  fields = { "stamp", "paused", "first", "ghosts", "rank_tail", "lease", "timeout", "max_attempts" },
+}
 
 local BYTES = 8 * 1024 * 1024
 local SMALL = 4096          -- what a payload without a stored size counts for
@@ -35,9 +38,17 @@ local function reply(first, stop, more, next, ids, heads, bodies, metas)
   return { queue.now, stop, first, queue.root.max_attempts, queue.root.timeout, more, next, ids, heads, bodies, metas }
 end
 
-local function metas_of(ids)
-  if #ids == 0 or not queue.here.meta then return {} end
-  return redis.call("HMGET", queue.key.meta, unpack(ids))
+local function column(name, ids)
+  return #ids > 0 and redis.call("HMGET", queue.key[name], unpack(ids)) or {}
+end
+
+-- Fails on what a take reads, for a call that writes before it.
+function M.prove()
+  redis.call("ZCARD", queue.key.sched)
+  redis.call("ZCARD", queue.key.ranked)
+  redis.call("LLEN", queue.key.ready)
+  redis.call("HLEN", queue.key.body)
+  redis.call("HLEN", queue.key.meta)
 end
 
 -- The jobs that the first run of this call leased, as far as it still holds them.
@@ -57,7 +68,8 @@ function M.again(at, answer)
   if not stop then return nil end
   local heads = redis.call("HMGET", queue.key.head, unpack(ids))
   for i = 1, #ids do heads[i] = held[i] and heads[i] end
-  return reply(first, text(stop), "0", "", ids, heads, redis.call("HMGET", queue.key.body, unpack(ids)), metas_of(ids))
+  local metas = queue.here.meta and column("meta", ids) or {}
+  return reply(first, text(stop), "0", "", ids, heads, column("body", ids), metas)
 end
 
 -- Whether a candidate can be handed out; damaged ones are set aside.
@@ -67,53 +79,51 @@ local function usable(id, head_text)
   aside.set(id, head_text and "its head is damaged" or "it is ready but has no head")
 end
 
--- How many of the peeked jobs are dealt with in this pass, and which of them are good.
+-- How many of the peeked jobs are dealt with in this pass, which of them are good, and whether the bytes ended it.
 local function choose(peeked)
-  local heads = #peeked.ids > 0 and redis.call("HMGET", queue.key.head, unpack(peeked.ids)) or {}
-  local jobs, texts, bytes = {}, {}, 0
+  local texts = column("head", peeked.ids)
+  local jobs, bytes = {}, 0
   for i = 1, #peeked.ids do
-    local job = usable(peeked.ids[i], heads[i])
+    local job = usable(peeked.ids[i], texts[i])
     if job then
       bytes = bytes + (job.fixed.size or SMALL)
-      if bytes > BYTES and #jobs > 0 and job.fixed.size then return i - 1, jobs, texts, true end
-      jobs[#jobs + 1], texts[#texts + 1] = job, heads[i]
+      if bytes > BYTES and #jobs > 0 and job.fixed.size then return i - 1, jobs, true end
+      jobs[#jobs + 1] = job
     end
   end
-  return #peeked.ids, jobs, texts, false
+  return #peeked.ids, jobs, false
+end
+
+local function listed(jobs)
+  local ids, texts, with_meta = {}, {}, false
+  for i = 1, #jobs do
+    ids[i], texts[i] = jobs[i].id, jobs[i].head
+    with_meta = with_meta or jobs[i].fixed.meta
+  end
+  return ids, texts, column("body", ids), with_meta and column("meta", ids) or {}
+end
+
+-- Leaves out jobs whose bytes are gone.
+local function whole(jobs, bodies)
+  local good = {}
+  for i = 1, #jobs do
+    if bodies[i] then good[#good + 1] = jobs[i] else aside.set(jobs[i].id, "its payload is gone") end
+  end
+  return good
 end
 
 local function grant(want, jobs, first, stop)
   local leases, leased = plan.of("HSET", queue.key.lease), plan.of("ZADD", queue.key.leased)
-  local n = 0
+  local started = "," .. lease.tail("s", queue.now, want.worker)
+  local waits = "," .. lease.tail("u", queue.now, want.worker)
+  local nonce, n = "-" .. want.nonce .. ",", 0
   for i = 1, #jobs do
-    local token = text(first + i - 1) .. "-" .. want.nonce
     leases[n + 1] = jobs[i].id
-    local mark = i <= want.starts and "s" or "u"
-    leases[n + 2] = lease.text(token, text(jobs[i].attempts + 1), mark, queue.now, want.worker)
-    leased[n + 1] = stop
-    leased[n + 2] = jobs[i].id
+    local tail = i <= want.starts and started or waits
+    leases[n + 2] = text(first + i - 1) .. nonce .. text(jobs[i].attempts + 1) .. tail
+    leased[n + 1], leased[n + 2] = stop, jobs[i].id
     n = n + 2
   end
-end
-
--- Leaves out jobs whose bytes are gone.
-local function with_bodies(jobs, heads)
-  local ids = {}
-  for i = 1, #jobs do ids[i] = jobs[i].id end
-  local bodies = #ids > 0 and redis.call("HMGET", queue.key.body, unpack(ids)) or {}
-  local whole = true
-  for i = 1, #ids do whole = whole and bodies[i] end
-  if whole then return ids, jobs, heads, bodies end
-  local good = { {}, {}, {}, {} }
-  for i = 1, #ids do
-    if bodies[i] then
-      local n = #good[1] + 1
-      good[1][n], good[2][n], good[3][n], good[4][n] = ids[i], jobs[i], heads[i], bodies[i]
-    else
-      aside.set(ids[i], "its payload is gone")
-    end
-  end
-  return good[1], good[2], good[3], good[4]
 end
 
 -- Runs one bounded pass; `answered` is put in front of what the caller's slot keeps.
@@ -122,12 +132,20 @@ function M.run(at, answered)
   if queue.root.paused == "1" or want.limit == 0 then return reply("0", "0", "0", "", {}, {}, {}, {}) end
   local bound = math.max(want.limit, LAPSES)
   wake.hush(true)
-  local full = recover.lapses(bound) == bound
-  full = recover.due(bound) == bound or full
+  local lapsed, refusal = recover.lapses(bound)
+  if refusal then return refusal end
+  local promoted
+  promoted, refusal = recover.due(bound)
+  if refusal then return refusal end
 
   local peeked = ready.peek(want.limit)
-  local count, candidates, texts, heavy = choose(peeked)
-  local ids, jobs, heads, bodies = with_bodies(candidates, texts)
+  local count, jobs, heavy = choose(peeked)
+  local ids, texts, bodies, metas = listed(jobs)
+  local sound = whole(jobs, bodies)
+  if #sound < #jobs then
+    jobs = sound
+    ids, texts, bodies, metas = listed(jobs)
+  end
   local first, stop = stamp.next(want.floor), text(queue.ms + want.lease)
   ready.pop(peeked, count)
   if #jobs > 0 then
@@ -136,16 +154,12 @@ function M.run(at, answered)
     plan.add("HSET", KEYS[1], "stamp", text(first + #jobs - 1), queue.slot(),
       queue.remembered(answered .. text(first) .. "|" .. pack.list(ids), queue.ms + want.lease))
   end
-  plan.commit()
   wake.hush(false)
-  local left = heavy or #peeked.ids == want.limit
-  if left and ready.waiting() then
-    wake.work()
-    plan.commit()
-  end
-  local more = #jobs < want.limit and not heavy and (full or peeked.bounded or #jobs < #peeked.ids)
-  return reply(text(first), stop, more and "1" or "0", #jobs == 0 and recover.next() or "", ids, heads, bodies,
-    metas_of(ids))
+  if heavy or #peeked.ids == want.limit and ready.more_than(count) then wake.work() end
+  plan.commit()
+  local more = #jobs < want.limit and not heavy
+    and (lapsed == bound or promoted == bound or peeked.bounded or #jobs < #peeked.ids)
+  return reply(text(first), stop, more and "1" or "0", #jobs == 0 and recover.next() or "", ids, texts, bodies, metas)
 end
 
 return M

@@ -3,7 +3,7 @@
 --   head    = present ";" created ";" tail
 --   present = letter attempts "," earlier "," folded [ mark last ]     zeros at the end are left out
 --   letter  = w waiting (W: its payload is over 4 KiB), c completed, d dead, x cancelled, q quarantined
---   last    = verb "," token "," taken "," at "," attempt "," outcome letter "," due "," worker
+--   last    = verb "," at "," outcome letter "," due "," the lease as it stood (lib/lease)
 --   mark    = "|" while the last settlement stands here alone, "!" once ledger and history hold it too
 --   created = milliseconds [ "d" ]                                     d: offered with a delay
 --   tail    = priority "," max attempts "," timeout "," flags "," keep "," size ";" name
@@ -16,11 +16,12 @@ local number = require("lib.number")
 
 local M = {}
 
-local find, sub, match = string.find, string.sub, string.match
+local find, sub, match, byte = string.find, string.sub, string.match, string.byte
 local text = number.text
 local tails = {}
 
 local DIGITS = 16
+local WAITING = byte("w")
 
 -- A rule per terminal state (see lib/retention), or none.
 local function is_keep(keep)
@@ -51,35 +52,48 @@ function M.tail(tail)
 end
 
 local function parse_last(job, last)
-  local verb, token, taken, at, attempt, state, due, worker =
-    match(last, "^(%a),([^,]*),(%d+),(%d+),(%d+),(%a),(%d*),([^,]*)$")
-  if not verb then return false end
-  job.last = { verb = verb, token = token, taken = taken, at = at, attempt = tonumber(attempt), state = state,
-    due = due, worker = worker }
+  local verb, at, state, due, token, attempt, mark, taken, worker =
+    match(last, "^(%a),(%d+),(%a),(%d*),([^,]*),(%d+),([suSU]),(%d+),([^,]*)$")
+  if not verb or math.max(#taken, #at, #attempt) > DIGITS then return false end
+  job.last = { verb = verb, at = at, state = state, due = due, token = token, attempt = tonumber(attempt),
+    taken = taken, worker = worker, lease = table.concat({ token, attempt, mark, taken, worker }, ",") }
   return true
+end
+
+local function parse_present(job, present)
+  local letter, attempts, earlier, folded, mark, last = match(present, "^([wWcdxq])(%d*),?(%d*),?(%d*)([|!]?)(.*)$")
+  if not letter or (mark == "") ~= (last == "") then return false end
+  if math.max(#attempts, #earlier, #folded) > DIGITS then return false end
+  job.letter, job.mark = letter, mark
+  job.attempts, job.earlier, job.folded = tonumber(attempts) or 0, tonumber(earlier) or 0, tonumber(folded) or 0
+  job.waiting = letter == "w" or letter == "W"
+  return last == "" or parse_last(job, last)
 end
 
 -- A job from its head, or nil when the head is damaged.
 function M.parse(id, head)
   local first = find(head, ";", 1, true)
-  local second = first and find(head, ";", first + 1, true)
-  if not second then return nil end
-  local present, created, delayed = sub(head, 1, first - 1), match(head, "^(%d+)(d?);", first + 1)
-  local fixed = created and #created <= DIGITS and M.tail(sub(head, second + 1))
+  local created, start = match(head, "^(%d+)d?;()", first and first + 1)
+  if not first or not created or #created > DIGITS then return nil end
+  local tail = sub(head, start)
+  local fixed = tails[tail]
+  if fixed == nil then fixed = M.tail(tail) end
   if not fixed then return nil end
-  local job = { id = id, created = created, delayed = delayed == "d", fixed = fixed, rest = sub(head, first),
-    letter = present, attempts = 0, earlier = 0, folded = 0, mark = "" }
-  if present ~= "w" and present ~= "W" then
-    local letter, attempts, earlier, folded, mark, last = match(present, "^([wWcdxq])(%d*),?(%d*),?(%d*)([|!]?)(.*)$")
-    if not letter or (mark == "") ~= (last == "") then return nil end
-    if math.max(#attempts, #earlier, #folded) > DIGITS then return nil end
-    job.letter = letter
-    job.attempts, job.earlier, job.folded = tonumber(attempts) or 0, tonumber(earlier) or 0, tonumber(folded) or 0
-    job.mark = mark
-    if last ~= "" and not parse_last(job, last) then return nil end
-  end
-  job.waiting = job.letter == "w" or job.letter == "W"
-  return job
+  local job = { id = id, head = head, first = first, fixed = fixed, letter = "w", waiting = true,
+    attempts = 0, earlier = 0, folded = 0, mark = "" }
+  if first == 2 and byte(head) == WAITING then return job end
+  return parse_present(job, sub(head, 1, first - 1)) and job or nil
+end
+
+-- What the producer fixed of a job, from its head; nil when that is damaged.
+function M.fixed(head)
+  local _, second = find(head, "^[^;]*;%d+d?;")
+  return second and M.tail(sub(head, second + 1)) or nil
+end
+
+-- When it was offered, and whether with a delay.
+function M.created(job)
+  return match(job.head, "^(%d+)(d?)", job.first + 1)
 end
 
 local function counts(job)
@@ -92,9 +106,15 @@ end
 -- The head text of a job as it is now.
 function M.format(job)
   local last = job.last
-  if not last then return job.letter .. counts(job) .. job.rest end
-  return job.letter .. counts(job) .. job.mark .. last.verb .. "," .. last.token .. "," .. last.taken .. ","
-    .. last.at .. "," .. text(last.attempt) .. "," .. last.state .. "," .. last.due .. "," .. last.worker .. job.rest
+  local rest = sub(job.head, job.first)
+  if not last then return job.letter .. counts(job) .. rest end
+  return job.letter .. counts(job) .. job.mark .. last.verb .. "," .. last.at .. "," .. last.state .. "," .. last.due
+    .. "," .. last.lease .. rest
+end
+
+-- The same for a job whose first settlement is a good end: nothing but its lease is to be kept.
+function M.completed(job, attempt, at, lease_text)
+  return "c" .. attempt .. "|a," .. at .. ",c,," .. lease_text .. sub(job.head, job.first)
 end
 
 -- The letter of a waiting job.

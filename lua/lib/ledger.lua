@@ -1,111 +1,28 @@
--- ledger: a job's past: its attempts and its transitions
+-- ledger: what a settlement leaves in the job's head, and the detail of its latest failure
 --
--- The last settlement stands in the head alone, and the offer is plain from `created`: a job that succeeds at its first
--- attempt has no row anywhere. When a newer thing happens, the older settlement is folded: its rows go to the columns.
---
---   attempts row = number "," started "," finished "," outcome letter "," length ":" worker "," detail
---   history row  = ordinal "," at "," state letter "," attempt "," length ":" detail
+-- The last settlement stands in the head alone: a job that succeeds at its first attempt has no row anywhere. When a
+-- newer one comes, the older is folded into rows (lib/past).
 local number = require("lib.number")
 local queue = require("lib.queue")
 local plan = require("lib.plan")
 local detail = lazy("lib.detail")
+local past = lazy("lib.past")
 
 local M = {}
 
-local CUT = 1024
-local FAILS = { f = true, l = true, q = true }
-local text, match, sub = number.text, string.match, string.sub
-
--- What the ledger keeps of a failure's detail.
-function M.brief(failure)
-  return detail.cut(failure, CUT)
-end
-
--- The outcome letter of a settlement, or nil when it was no attempt (a release).
-function M.outcome(last)
-  if last.state == "x" then return "x" end
-  if last.verb == "r" or last.verb == "u" then return nil end
-  if last.verb == "a" then return "c" end
-  if last.verb == "f" then return last.state == "d" and "d" or "f" end
-  return last.verb
-end
-
-local function read(column, id)
-  return queue.here[column] and redis.call("HGET", queue.key[column], id) or ""
-end
-
--- Drops rows from the start until `count` are left of those numbered up to `newest`.
-local function newest_rows(rows, newest, count)
-  while true do
-    local first, size, at = match(rows, "^(%d+),[%w,]-,(%d+):()")
-    if not first or newest - tonumber(first) < count then return rows end
-    rows = sub(rows, at + size)
-  end
-end
-
-local function fold_attempt(job, last, failure)
-  local outcome = M.outcome(last)
-  if not outcome then return end
-  local nth = job.earlier + last.attempt
-  local row = table.concat({ text(nth), last.taken, last.at, outcome, "" }, ",") .. #last.worker + 1 + #failure .. ":"
-    .. last.worker .. "," .. failure
-  local rows = newest_rows(read("attempts", job.id) .. row, nth, tonumber(queue.root.attempt_cap))
-  plan.add("HSET", queue.filled("attempts"), job.id, rows)
-end
-
-local function history_row(job, at, state, attempt, failure)
-  job.folded = job.folded + 1
-  return table.concat({ text(job.folded), at, state, text(attempt), #failure .. ":" .. failure }, ",")
-end
-
--- The stored rows; before there are any, the one of the offer.
-local function rows_so_far(job)
-  if job.rows then return job.rows end
-  if job.folded > 0 then return read("history", job.id) end
-  return history_row(job, job.created, job.delayed and "s" or "r", 0, "")
-end
-
-local function store_history(job, rows)
-  rows = newest_rows(rows, job.folded, tonumber(queue.root.transition_cap))
-  job.rows = rows
-  plan.add("HSET", queue.filled("history"), job.id, rows)
-end
-
--- Moves the last settlement's rows to the columns; the head keeps what answers a repeat of it.
-local function fold(job)
-  local last = job.last
-  if not last or job.mark == "!" then return end
-  local failure = FAILS[last.verb] and read("error", job.id) or ""
-  fold_attempt(job, last, M.brief(failure))
-  if queue.root.history ~= "off" then
-    local rows = rows_so_far(job)
-    if last.taken ~= "0" then rows = rows .. history_row(job, last.taken, "l", last.attempt, "") end
-    store_history(job, rows .. history_row(job, last.at, last.state, last.attempt, failure))
-  end
-  job.mark = "!"
-end
-
--- Records that a claim was settled: `verb` by `lease`, at `at`, into the state of `letter`.
-function M.settled(job, verb, lease, at, letter, due)
-  fold(job)
-  job.last = { verb = verb, token = lease.token, taken = lease.taken, at = text(at), attempt = lease.attempt,
-    state = letter, due = due and text(due) or "", worker = lease.worker }
+-- Records that a claim was settled: `verb` by the lease `held`, at `at`, into the state of `letter`.
+function M.settled(job, verb, held, at, letter, due)
+  if job.mark == "|" then past.fold(job) end
+  job.last = { verb = verb, at = number.text(at), state = letter, due = due and number.text(due) or "",
+    token = held.token, attempt = held.attempt, taken = held.taken, worker = held.worker, lease = held.text }
   job.mark = "|"
-end
-
--- Records a step that no claim made: retry, promote, cancel of a waiting job.
-function M.stepped(job, letter, attempt)
-  fold(job)
-  if queue.root.history == "off" then return end
-  local rows = rows_so_far(job)
-  store_history(job, rows .. history_row(job, queue.now, letter, attempt, ""))
 end
 
 -- Keeps, or takes away, the detail of the latest failure.
 function M.failure(job, failure)
+  if failure and queue.root.history ~= "full" then failure = detail.bare(failure) end
   job.failure = failure
   if failure then
-    if queue.root.history ~= "full" then failure = detail.bare(failure) end
     plan.add("HSET", queue.filled("error"), job.id, failure)
   elseif queue.here.error then
     plan.add("HDEL", queue.key.error, job.id)

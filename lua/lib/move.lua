@@ -10,35 +10,30 @@ local ready = require("lib.ready")
 local wake = require("lib.wake")
 local retention = lazy("lib.retention")
 
-local M = {
-  -- all that a transition, and what follows from it, may touch
-  columns = { "head", "body", "meta", "lease", "leased", "sched", "ready", "ranked", "ghost", "bell", "broken",
-    "completed", "dead", "cancelled", "quarantined", "groups", "aging", "seen", "result", "error", "attempts",
-    "history", "progress", "waiters" },
-  fields = { "stamp", "paused", "first", "rank_tail", "rank_head", "lease", "timeout", "max_attempts", "backoff",
-    "keep", "dedup", "history", "attempt_cap", "transition_cap", "uncounted", "aged:completed", "aged:dead",
-    "aged:cancelled", "aged:quarantined" },
-}
+local M = {}
+
+local ended = false         -- whether a job reached a terminal state
 
 local function write(job)
   plan.add("HSET", queue.key.head, job.id, head.format(job))
 end
 
 function M.unlease(id)
-  plan.add("HDEL", queue.key.lease, id)
-  plan.add("ZREM", queue.key.leased, id)
+  local lease, leased = plan.of("HDEL", queue.key.lease), plan.of("ZREM", queue.key.leased)
+  lease[#lease + 1] = id
+  leased[#leased + 1] = id
 end
 
 function M.to_tail(job)
   job.letter = head.waiting(job)
   write(job)
-  ready.to_tail(job)
+  ready.to_tail(job.id, job.fixed)
 end
 
 function M.to_head(job)
   job.letter = head.waiting(job)
   write(job)
-  ready.to_head(job)
+  ready.to_head(job.id, job.fixed)
 end
 
 function M.schedule(job, due)
@@ -50,15 +45,26 @@ end
 
 -- Into the terminal state of `letter`, as of `at`.
 function M.finish(job, letter, at)
-  job.letter = letter
+  job.letter, ended = letter, true
   job.gone = not retention.finish(job, at)
   if not job.gone then write(job) end
 end
 
+-- As `finish` after a first attempt that succeeded now; `lease_text` is what it was held by.
+function M.complete(job, attempt, lease_text)
+  job.letter, ended = "c", true
+  job.gone = not retention.finish(job, queue.ms)
+  if job.gone then return end
+  local list = plan.of("HSET", queue.key.head)
+  local n = #list
+  list[n + 1], list[n + 2] = job.id, head.completed(job, attempt, queue.now, lease_text)
+end
+
 function M.done()
   ready.enter()
-  retention.commit()
-  retention.prune()
+  plan.commit()
+  if ended then retention.prune() end
+  ended = false
 end
 
 return M

@@ -3,8 +3,13 @@ local M = {}
 
 local format = string.format
 
+local latest, latest_text   -- one number is often asked for many times over
+
 function M.text(value)
-  return format("%.0f", value)
+  if value ~= latest then
+    latest, latest_text = value, format("%.0f", value)
+  end
+  return latest_text
 end
 
 return M

@@ -2,9 +2,14 @@
 local queue = require("lib.queue")
 local plan = require("lib.plan")
 local ready = require("lib.ready")
+local ghosts = lazy("lib.ghosts")
 local ledger = require("lib.ledger")
+local past = require("lib.past")
 local move = require("lib.move")
-local retention = require("lib.retention")
+local removal = require("lib.removal")
+local groups = require("lib.groups")
+
+local INDEXES = { "sched", "ranked", "leased", "completed", "dead", "cancelled", "quarantined", "aging" }
 
 local M = { popped = false }  -- popped: the ready jobs in hand are taken off their index by the caller
 
@@ -13,14 +18,14 @@ local function unqueue(job)
   if redis.call("ZSCORE", queue.key.sched, job.id) then
     plan.add("ZREM", queue.key.sched, job.id)
   elseif not M.popped then
-    ready.leave(job)
+    ready.leave(job.id, job.fixed)
   end
 end
 
 -- Gives a dead or quarantined job all its attempts again.
 function M.retry(job)
-  retention.leave(job)
-  ledger.stepped(job, "r", 0)
+  removal.unfinish(job)
+  past.stepped(job, "r", 0)
   ledger.failure(job, nil)
   job.earlier, job.attempts = job.earlier + job.attempts, 0
   move.to_tail(job)
@@ -28,15 +33,14 @@ end
 
 function M.promote(job)
   plan.add("ZREM", queue.key.sched, job.id)
-  ledger.stepped(job, "r", job.attempts)
+  past.stepped(job, "r", job.attempts)
   move.to_tail(job)
 end
 
 -- Ends a waiting job as cancelled; what settled it before no longer answers.
 function M.cancel(job)
   unqueue(job)
-  ledger.stepped(job, "x", job.attempts)
-  ledger.failure(job, nil)
+  past.stepped(job, "x", job.attempts)
   job.last, job.mark = nil, ""
   move.finish(job, "x", queue.ms)
 end
@@ -45,12 +49,22 @@ end
 function M.remove(job, remember)
   if job.waiting then
     unqueue(job)
-    retention.forget(job.id, nil, job.fixed, queue.ms, remember)
+    removal.forget(job.id, nil, job.fixed, queue.ms, remember)
   else
-    local state = retention.state[job.letter]
+    local state = groups.state[job.letter]
     local at = remember and redis.call("ZSCORE", queue.key[state], job.id)
-    retention.forget(job.id, state, job.fixed, at and math.floor(tonumber(at)) or queue.ms, remember)
+    removal.forget(job.id, state, job.fixed, at and math.floor(tonumber(at)) or queue.ms, remember)
   end
+end
+
+-- Deletes what is left of a damaged job. It may stand anywhere, so it leaves every index.
+function M.remove_remains(id)
+  for _, index in ipairs(INDEXES) do plan.add("ZREM", queue.key[index], id) end
+  plan.add("HDEL", queue.key.lease, id)
+  plan.add("HDEL", queue.key.broken, id)
+  ghosts.add_if_live(id)
+  removal.leave_any_group(id)
+  removal.forget(id, nil, nil, 0, false)
 end
 
 return M

@@ -5,27 +5,36 @@
 -- call whose reply was lost is answered again instead of run again.
 local number = require("lib.number")
 local refuse = lazy("lib.refuse")
+local types = lazy("lib.types")
 
 local M = {
   first = 4,     -- the index of a script's own first argument
-  root = {},     -- the settings that the script asked for, by field
-  key = {},      -- the full key of each opened column
-  here = {},     -- which of them exist
   answer = nil,  -- the first answer, when this call is a repeat
 }
 
+-- the fields of the root hash: those that the script asked for, and others as they are used
+M.root = setmetatable({}, { __index = function(root, field)
+  local value = redis.call("HGET", KEYS[1], field)
+  root[field] = value
+  return value
+end })
+
+-- the full key of each column
+M.key = setmetatable({}, { __index = function(keys, name)
+  local key = KEYS[1] .. ":" .. name
+  keys[name] = key
+  return key
+end })
+
+-- which columns exist
+M.here = setmetatable({}, { __index = function(here, name)
+  local there = redis.call("EXISTS", M.key[name]) == 1
+  here[name] = there
+  return there
+end })
+
 local FORMAT = "1"
 local REMEMBER_MS = 60000
-
--- the columns of job queues; those that only event queues have are declared in lib/events/columns
-M.types = {
-  body = "hash", head = "hash", lease = "hash", meta = "hash", result = "hash", error = "hash",
-  progress = "hash",
-  attempts = "hash", history = "hash", ghost = "hash", broken = "hash",
-  waiters = "hash", ready = "list", bell = "list",
-  ranked = "zset", sched = "zset", leased = "zset", aging = "zset", seen = "zset", groups = "hash",
-  completed = "zset", dead = "zset", cancelled = "zset", quarantined = "zset",
-}
 
 local function read_clock()
   if ARGV[1] ~= "" then
@@ -39,21 +48,7 @@ local function read_clock()
   M.now = number.text(M.ms)
 end
 
--- Proves the type of each column, so that no later command can fail half way.
-function M.columns(names)
-  for i = 1, #names do
-    local name = names[i]
-    local key = KEYS[1] .. ":" .. name
-    local found = redis.call("TYPE", key)["ok"]
-    if found ~= "none" and found ~= M.types[name] then
-      return refuse.wrong_type(key, found, M.types[name])
-    end
-    M.key[name] = key
-    M.here[name] = found ~= "none"
-  end
-end
-
--- Reads further settings of an opened queue.
+-- Reads further settings of an opened queue at once.
 function M.settings(fields)
   local values = redis.call("HMGET", KEYS[1], unpack(fields))
   for i = 1, #fields do
@@ -81,23 +76,32 @@ local function last_answer(stored)
   end
 end
 
--- Opens the columns and reads the settings of the root hash; returns a refusal or nil.
+-- Why a root without a format can't be used.
+local function no_root()
+  if redis.call("EXISTS", KEYS[1]) == 0 then return refuse.word("NOQUEUE", "there is no queue at " .. KEYS[1]) end
+end
+
+-- Reads the settings of the root hash and proves the type of the named columns; returns a refusal or nil.
 function M.open(names, fields)
   read_clock()
-  local found = redis.call("TYPE", KEYS[1])["ok"]
-  if found == "none" then
-    return refuse.word("NOQUEUE", "there is no queue at " .. KEYS[1])
-  elseif found ~= "hash" then
-    return refuse.wrong_type(KEYS[1], found, "hash")
-  end
-  local refusal = M.columns(names)
-  if refusal then return refusal end
   local format, stored = read_root(fields)
   if format ~= FORMAT then
-    return refuse.word("CORRUPT", KEYS[1] .. " has format " .. (format or "none")
+    return no_root() or refuse.word("CORRUPT", KEYS[1] .. " has format " .. (format or "none")
       .. ", this release reads format " .. FORMAT)
   end
+  if #names > 0 then
+    local refusal = types.prove(M, names)
+    if refusal then return refusal end
+  end
   if stored and ARGV[2] ~= "" then return last_answer(stored) end
+end
+
+-- Runs a script. What it reads and plans it need not have proven: a key of a foreign type shows before the first
+-- write, and is named then.
+function M.run(script)
+  local fine, reply = pcall(script)
+  if fine then return reply end
+  return types.explain(M, reply)
 end
 
 -- Notes that this call puts something into a column that may not have been there.

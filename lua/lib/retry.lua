@@ -1,6 +1,8 @@
 -- retry: the wait before the next attempt, from the stored text of redisq.policy.Backoff
 local M = {}
 
+local PRIME = 4294967291
+
 -- factor ^ exponent by squaring: the same steps, and so the same bits, as the client's; infinity at the top.
 local function power(factor, exponent)
   local result = 1
@@ -12,9 +14,14 @@ local function power(factor, exponent)
   return result
 end
 
+-- 0 to below 1 from the id and the attempt, the same as the client's; every step is exact in doubles. The empty rounds
+-- spread what the last byte changed.
 local function chance(id, attempt)
-  local digest = redis.sha1hex(id .. ":" .. string.format("%.0f", attempt))
-  return tonumber(string.sub(digest, 1, 8), 16) / 2 ^ 32
+  local text, hash = id .. ":" .. string.format("%.0f", attempt), 0
+  for i = 1, #text + 3 do
+    hash = (hash * 1664525 + (string.byte(text, i) or 0) + 1) % PRIME
+  end
+  return hash / PRIME
 end
 
 local function step(steps, attempt)

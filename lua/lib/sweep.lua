@@ -2,42 +2,53 @@
 --
 -- A terminal record goes at the earlier of its age and its state's ceiling. Its age is its own keep's, indexed by
 -- `aging`, else the queue's as it stands now: those are met oldest first in the state's index, where root field
--- aged:<state> is the time up to which only records of an own keep are left. What a count rule gives up is pruned as
--- jobs finish; `uncounted` says that some of it was left (a bounded prune, an alter), and the groups are gone through.
+-- aged:<state> is the last record of an own keep that was passed over, score "|" id.
+--
+-- What a count rule gives up is pruned as jobs finish. Root field `uncounted` says that some of it was left (a bounded
+-- prune, an alter): "1", and "2" while the groups are gone through and no more was left meanwhile.
 local number = require("lib.number")
 local queue = require("lib.queue")
 local plan = require("lib.plan")
 local head = require("lib.head")
+local removal = require("lib.removal")
 local retention = require("lib.retention")
+local groups = require("lib.groups")
+local listing = lazy("lib.listing")
 
 local M = {}
 
 local STATES = { "completed", "dead", "cancelled", "quarantined" }
-local GROUPS = 20           -- groups that one call looks at for more records than their rule keeps
+local GROUPS = 100          -- groups that one call looks at for more records than their rule keeps
+local LOOK = 100            -- records that a call looks at, however few it may remove
 local text = number.text
 
-local function ceilings()
-  local list = {}
-  for each in string.gmatch(queue.root.history_ttl .. "/", "(%d*)/") do list[#list + 1] = tonumber(each) or false end
-  return list
+local function rule_of(state)
+  return retention.rule(queue.root.keep, state)
 end
 
-local function remove(state, scored)
-  local count = retention.remove(state, scored)
-  retention.commit()
+-- The first score that is not yet `age` old.
+local function young(age)
+  return "(" .. text(queue.ms - age + 1)
+end
+
+local function remove(state, scored, group)
+  local count = removal.remove(state, scored, group)
+  plan.commit()
   return count
 end
 
+-- Each of the following removes up to `limit` records, and returns how many it did and whether more are due.
+
 -- Records with an age of their own that has passed.
-local function aged(limit)
-  if not queue.here.aging then return 0 end
-  local ids = redis.call("ZRANGE", queue.key.aging, "-inf", queue.now, "BYSCORE", "LIMIT", 0, limit)
-  if #ids == 0 then return 0 end
-  local heads = redis.call("HMGET", queue.key.head, unpack(ids))
-  local by_state = {}
+local function past_own_age(limit)
+  local due = queue.here.aging and redis.call("ZCOUNT", queue.key.aging, "-inf", queue.now) or 0
+  local ids = due > 0 and limit > 0
+    and redis.call("ZRANGE", queue.key.aging, "-inf", queue.now, "BYSCORE", "LIMIT", 0, limit) or {}
+  local heads = #ids > 0 and redis.call("HMGET", queue.key.head, unpack(ids)) or {}
+  local by_state, removed = {}, 0
   for i = 1, #ids do
     local job = heads[i] and head.parse(ids[i], heads[i])
-    local state = job and retention.state[job.letter]
+    local state = job and groups.state[job.letter]
     local score = state and redis.call("ZSCORE", queue.key[state], ids[i])
     if score then
       by_state[state] = by_state[state] or {}
@@ -47,77 +58,110 @@ local function aged(limit)
       plan.add("ZREM", queue.key.aging, ids[i])
     end
   end
-  for state, scored in pairs(by_state) do retention.remove(state, scored) end
-  retention.commit()
-  return #ids
+  for state, scored in pairs(by_state) do removed = removed + remove(state, scored) end
+  plan.commit()
+  return removed, due > #ids
 end
 
 -- Records past the state's ceiling, oldest first.
 local function past_ceiling(state, ceiling, limit)
-  return remove(state, retention.excess(queue.key[state], { age = ceiling }, limit))
+  local due = redis.call("ZCOUNT", queue.key[state], "-inf", young(ceiling))
+  local removed = remove(state, removal.excess(queue.key[state], { age = ceiling }, limit))
+  return removed, due > removed
 end
 
--- Records past the queue's own age, oldest first; those with a keep of their own are passed over.
+-- Records past the queue's own age, oldest first; those with a keep of their own are passed over. `more` may stand for
+-- some of those, too, until they were looked at.
 local function past_age(state, age, limit)
-  local field, cutoff = "aged:" .. state, text(queue.ms - age + 1)
-  local from = redis.call("HGET", KEYS[1], field) or "-inf"
-  local found = redis.call("ZRANGE", queue.key[state], from, "(" .. cutoff, "BYSCORE", "LIMIT", 0, limit, "WITHSCORES")
-  if #found == 0 then return 0, 0 end
-  local ids, scored = {}, {}
+  local key, field = queue.key[state], "aged:" .. state
+  local score, id = string.match(queue.root[field] or "", "^([^|]+)|(.*)$")
+  local from, due = score and listing.behind(key, score, id) or 0, redis.call("ZCOUNT", key, "-inf", young(age))
+  if limit == 0 or from >= due then return 0, from < due end
+  local found = redis.call("ZRANGE", key, from, math.min(due, from + math.max(limit, LOOK)) - 1, "WITHSCORES")
+  local ids, scored, met, passed = {}, {}, 0, nil
   for i = 1, #found, 2 do ids[#ids + 1] = found[i] end
   local heads = redis.call("HMGET", queue.key.head, unpack(ids))
   for i = 1, #ids do
-    local job = heads[i] and head.parse(ids[i], heads[i])
-    if not (job and job.fixed.keep) then
+    local fixed = heads[i] and head.fixed(heads[i])
+    if fixed and fixed.keep then
+      passed = found[i * 2] .. "|" .. ids[i]
+    elseif #scored < 2 * limit then
       scored[#scored + 1], scored[#scored + 2] = ids[i], found[i * 2]
+    else
+      break
     end
+    met = i
   end
-  plan.add("HSET", KEYS[1], field, found[#found])
-  return remove(state, scored), #ids
+  if passed then plan.add("HSET", KEYS[1], field, passed) end
+  return remove(state, scored), from + met < due
 end
 
 -- What the queue's count rule gives up, group by group.
 local function uncounted(limit)
-  if queue.root.uncounted ~= "1" then return 0, false end
-  local found = redis.call("HSCAN", queue.key.groups, queue.root.group_scan or "0", "COUNT", GROUPS)
-  local removed = 0
+  local noted = queue.root.uncounted
+  if not noted then return 0, false end
+  local from, removed = queue.root.group_scan or "0", 0
+  local found = redis.call("HSCAN", queue.key.groups, from, "COUNT", GROUPS)
   for i = 1, #found[2], 2 do
     local state, name = string.match(found[2][i], "^(%a+):(.*)$")
-    if removed < limit then removed = removed + retention.sweep_group(state, name, limit - removed) end
+    local rule = state and rule_of(state)
+    local group = rule and rule.count and groups.of(state, name)
+    if group and group.size > rule.count then
+      removed = removed + remove(state, removal.excess(group.key, { count = rule.count }, limit - removed), group)
+      if group.size > rule.count then return removed, true end
+    end
   end
-  if removed >= limit then return removed, true end
   plan.add("HSET", KEYS[1], "group_scan", found[1])
-  if found[1] == "0" then plan.add("HDEL", KEYS[1], "uncounted") end
-  return removed, found[1] ~= "0"
+  local complete = found[1] == "0" and (from == "0" or noted == "2")
+  if complete then
+    plan.add("HDEL", KEYS[1], "uncounted")
+  elseif from == "0" then
+    plan.add("HSET", KEYS[1], "uncounted", "2")
+  end
+  return removed, not complete
 end
 
--- Removes up to `limit` records of each kind and state; returns how many, and whether more are due.
-function M.retention(limit)
-  local removed = aged(limit)
-  local more = removed == limit
-  local list = ceilings()
+local function ceilings()
+  local list = {}
+  for each in string.gmatch(queue.root.history_ttl .. "/", "(%d*)/") do list[#list + 1] = tonumber(each) or false end
+  return list
+end
+
+-- What has to be looked at, each a function of the records that may still go.
+local function duties()
+  local list, ceiling = { past_own_age, uncounted }, ceilings()
   for i, state in ipairs(STATES) do
-    if list[i] and queue.here[state] then
-      local count = past_ceiling(state, list[i], limit)
-      removed, more = removed + count, more or count == limit
-    end
-    local age = queue.here[state] and retention.queue_rule(state).age
-    if age then
-      local count, met = past_age(state, age, limit)
-      removed, more = removed + count, more or met == limit
+    if queue.here[state] then
+      local age = rule_of(state).age
+      if ceiling[i] then list[#list + 1] = function(limit) return past_ceiling(state, ceiling[i], limit) end end
+      if age then list[#list + 1] = function(limit) return past_age(state, age, limit) end end
     end
   end
-  local count, left = uncounted(limit)
-  return removed + count, more or left
+  return list
 end
 
--- Ids whose memory has passed.
+-- Removes up to `limit` records; returns how many, and whether more are due. While there are more, each duty comes
+-- first in turn (root field `turn`), so that the backlog of one never starves another.
+function M.retention(limit)
+  local list, turn = duties(), tonumber(queue.root.turn or "0")
+  local removed, more = 0, false
+  for i = 1, #list do
+    local count, left = list[(turn + i) % #list + 1](limit - removed)
+    removed, more = removed + count, more or left
+  end
+  if more then plan.add("HSET", KEYS[1], "turn", text((turn + 1) % #list)) end
+  return removed, more
+end
+
+-- Ids whose memory has passed; returns how many went, and whether more have.
 function M.dedup(limit)
-  if not queue.here.seen then return 0 end
+  if not queue.here.seen then return 0, false end
   local cutoff = text(queue.ms - tonumber(queue.root.dedup))
+  local due = redis.call("ZCOUNT", queue.key.seen, "-inf", cutoff)
+  if due == 0 then return 0, false end
   local ids = redis.call("ZRANGE", queue.key.seen, "-inf", cutoff, "BYSCORE", "LIMIT", 0, limit)
   for i = 1, #ids do plan.add("ZREM", queue.key.seen, ids[i]) end
-  return #ids
+  return #ids, due > #ids
 end
 
 return M

@@ -27,14 +27,18 @@ function M.tell(id, letter, data)
   plan.add("HDEL", queue.key.waiters, id)
 end
 
--- Registers `nonce` for `id`, and drops those whose time has passed.
-function M.add(id, nonce, until_ms)
-  local kept = {}
-  for other, stop in string.gmatch(redis.call("HGET", queue.key.waiters, id) or "", "([^:,]+):(%d+)") do
+-- Registers `nonce` for `id` for `ms`, or with 0 takes it off the list; drops those whose time has passed.
+function M.register(id, nonce, ms)
+  local kept, list = {}, redis.call("HGET", queue.key.waiters, id)
+  for other, stop in string.gmatch(list or "", "([^:,]+):(%d+)") do
     if other ~= nonce and tonumber(stop) > queue.ms then kept[#kept + 1] = other .. ":" .. stop end
   end
-  kept[#kept + 1] = nonce .. ":" .. number.text(until_ms)
-  plan.add("HSET", queue.key.waiters, id, table.concat(kept, ","))
+  if ms > 0 then kept[#kept + 1] = nonce .. ":" .. number.text(queue.ms + ms) end
+  if #kept > 0 then
+    plan.add("HSET", queue.key.waiters, id, table.concat(kept, ","))
+  elseif list then
+    plan.add("HDEL", queue.key.waiters, id)
+  end
 end
 
 return M

@@ -12,7 +12,7 @@
 --   idle       generations with takers that wait        bell:<g>   what these block on
 --   roster     sets of subscriptions by version         refs       block of versions -> events that it is kept for
 --   dropped    generation -> obligations given up for max_backlog or idle_after
-local queue = require("lib.queue")
+local types = require("lib.types")
 
 local M = {
   most = 1000,              -- active subscriptions
@@ -22,25 +22,26 @@ local M = {
   -- the same, and what goes with a generation
   removing = { "ev", "body", "log", "deadlines", "archives", "gens", "cursor", "retiring", "due", "mort", "roster",
     "refs", "seen", "was", "broken", "idle", "subs", "dropped" },
-  emitting = { "ev", "body", "log", "deadlines", "archives", "gens", "retiring", "roster", "refs", "seen", "was", "idle",
-    "subs" },
+  emitting = { "ev", "body", "log", "deadlines", "archives", "gens", "retiring", "roster", "refs", "seen", "was",
+    "idle", "subs" },
   subscribing = { "subs", "gens", "cursor", "roster", "refs" },
   -- what of an event can be read
   reading = { "ev", "body", "gens", "retiring", "roster", "broken" },
   renewing = { "ev", "gens", "retiring" },
   counting = { "ev", "log", "deadlines", "gens", "cursor", "dropped" },
-  glancing = { "ev", "log", "archives", "gens" },
+  listing = { "ev", "log", "deadlines", "archives", "gens", "cursor", "retiring" },
+  glancing = { "ev", "log", "archives", "mort" },
   sweeping = { "deadlines", "archives", "retiring", "due", "mort", "seen" },
   -- settings that the standing of an event depends on
   settings = { "on_completion", "archive_retention", "dead_retention", "dedup", "block", "stamp" },
 }
 
 for _, name in ipairs({ "ev", "subs", "gens", "cursor", "roster", "refs", "was", "dropped" }) do
-  queue.types[name] = "hash"
+  types.of[name] = "hash"
 end
 for _, name in ipairs({ "log", "deadlines", "archives", "retiring", "due", "mort", "parked" }) do
-  queue.types[name] = "zset"
+  types.of[name] = "zset"
 end
-queue.types.idle = "set"
+types.of.idle = "set"
 
 return M

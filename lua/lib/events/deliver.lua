@@ -19,8 +19,9 @@ local generation = require("lib.events.generation")
 local hand = require("lib.events.hand")
 local ring = require("lib.events.ring")
 local resolve = require("lib.events.resolve")
-local contain = require("lib.events.contain")
+local contain = lazy("lib.events.contain")
 local lapse = require("lib.events.lapse")
+local standing = lazy("lib.events.standing")
 
 local M = { width = 7 }
 
@@ -32,8 +33,8 @@ local REACH = 1000          -- entries of the log that one pass may skip
 local text = number.text
 
 local function arguments(at)
-  return { name = ARGV[at], g = ARGV[at + 1], nonce = ARGV[at + 2], floor = ARGV[at + 3], limit = tonumber(ARGV[at + 4]),
-    lease = tonumber(ARGV[at + 5]), mode = ARGV[at + 6] }
+  return { name = ARGV[at], g = ARGV[at + 1], nonce = ARGV[at + 2], floor = ARGV[at + 3],
+    limit = tonumber(ARGV[at + 4]), lease = tonumber(ARGV[at + 5]), mode = ARGV[at + 6] }
 end
 
 local function reply(first, more, next, taken)
@@ -58,6 +59,13 @@ function M.refusal(at)
   if key then return refuse.wrong_type(key, found, wanted) end
 end
 
+-- A retried obligation may be of an event that has settled, whether or not a sweep has seen that.
+local function header(each, held)
+  if not held.redriven then return each.raw end
+  local status, settled = standing.of(each)
+  return event.shown(each, status, settled)
+end
+
 -- The events that the first run of this call leased, as far as it still holds them.
 function M.again(at, answer)
   local want = arguments(at)
@@ -71,7 +79,7 @@ function M.again(at, answer)
     local mine = each and held and stop and stop > queue.ms and held.mark == "y"
       and held.token == stamp.token(first + i - 1, want.nonce)
     any = any or mine
-    taken.headers[i] = mine and each.raw or false
+    taken.headers[i] = mine and header(each, held) or false
     taken.attempts[i], taken.stops[i] = held and text(held.attempt) or "0", stop and text(stop) or "0"
   end
   if not any then return nil end
@@ -93,7 +101,7 @@ local function parked(gen, limit)
     local each, held = event.get(id), hand.get(gen, id)
     if each and not held then
       local row = event.row(each, gen.g)
-      held = { token = "", attempt = 0, mark = "l", due = "", last = "", redriven = row and string.sub(row, 1, 1) == "r" }
+      held = hand.new(row and string.sub(row, 1, 1) == "r")
     end
     if not each then
       hand.out(gen, id)
@@ -127,8 +135,7 @@ local function ahead(from, limit)
       elseif each.damaged then
         contain.event(each, each.damaged)
       elseif not (each.expires and each.expires <= queue.ms) then
-        list[#list + 1] = { event = each, since = each.created, before = at,
-          held = { token = "", attempt = 0, mark = "l", due = "", last = "", redriven = false } }
+        list[#list + 1] = { event = each, since = each.created, before = at, held = hand.new(false) }
       end
       at = tonumber(found[i * 2])
     end
@@ -169,9 +176,10 @@ local function with_bodies(list)
   return good, bodies
 end
 
+-- What goes on being answered to the token before: its mark with the token, and when that was due.
 local function remember(held)
   if held.mark == "r" or held.mark == "f" then return held.mark .. held.token, held.due end
-  return "", ""
+  return held.mark == "q" and held.last or "", ""
 end
 
 local function grant(want, gen, list, bodies, first)
@@ -184,7 +192,7 @@ local function grant(want, gen, list, bodies, first)
     local last, due = remember(held)
     hand.lease(gen, each.id, { token = stamp.token(first + i - 1, want.nonce), attempt = held.attempt + 1, mark = "y",
       due = due, redriven = held.redriven, last = last }, stop, list[i].parked)
-    taken.ids[i], taken.headers[i] = each.id, each.raw
+    taken.ids[i], taken.headers[i] = each.id, header(each, held)
     taken.attempts[i], taken.stops[i] = text(held.attempt + 1), text(stop)
     soonest, latest = math.min(soonest or stop, stop), math.max(latest, stop)
   end

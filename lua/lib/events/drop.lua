@@ -7,7 +7,7 @@ local number = require("lib.number")
 local event = require("lib.events.event")
 local generation = require("lib.events.generation")
 local resolve = require("lib.events.resolve")
-local contain = require("lib.events.contain")
+local contain = lazy("lib.events.contain")
 
 local M = {}
 

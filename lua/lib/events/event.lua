@@ -17,8 +17,8 @@ local touched = {}          -- events to be written
 local text, match, sub = number.text, string.match, string.sub
 
 function M.header(status, owed, last, settled, seq, created, expires, version, size)
-  return status .. "," .. owed .. "," .. last .. ",0," .. settled .. ";" .. seq .. "," .. created .. "," .. expires .. ","
-    .. version .. "," .. size
+  return status .. "," .. owed .. "," .. last .. ",0," .. settled .. ";" .. seq .. "," .. created .. "," .. expires
+    .. "," .. version .. "," .. size
 end
 
 local function parse(id, header)
@@ -30,10 +30,12 @@ local function parse(id, header)
     expires = tonumber(expires), version = version, size = tonumber(size) }
 end
 
-local function format(event)
-  return event.status .. "," .. text(event.owed) .. "," .. text(event.last) .. "," .. text(event.dead) .. ","
-    .. (event.settled and text(event.settled) or "") .. ";" .. event.fixed
+local function format(event, status, settled)
+  return status .. "," .. text(event.owed) .. "," .. text(event.last) .. "," .. text(event.dead) .. ","
+    .. (settled and text(settled) or "") .. ";" .. event.fixed
 end
+-- The header as of another standing than the one that is stored.
+M.shown = format
 
 -- Reads the headers of `ids`, those that are not known yet.
 function M.load(ids)
@@ -92,6 +94,16 @@ function M.row(event, g)
   return row
 end
 
+-- Reads the outcomes of generations `from` to `last` of a list.
+function M.load_rows(event, gs, from, last)
+  M.sound(event)
+  if not event.stored or event.whole then return end
+  local found = redis.call("HMGET", outcomes_key(event), unpack(gs, from, last))
+  for i = from, last do
+    if event.rows[gs[i]] == nil then event.rows[gs[i]] = found[i - from + 1] end
+  end
+end
+
 -- All outcomes by generation; false stands for none.
 function M.rows(event)
   M.sound(event)
@@ -140,7 +152,7 @@ local function write(event)
     return
   end
   if event.foreign then redis.call("UNLINK", key) end
-  plan.add("HSET", queue.key.ev, event.id, format(event))
+  plan.add("HSET", queue.key.ev, event.id, format(event, event.status, event.settled))
   for g, row in pairs(event.changed or {}) do
     plan.add("HSET", key, g, row)
     event.stored = true

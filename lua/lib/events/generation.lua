@@ -5,6 +5,7 @@
 -- An event is owed to a generation when born < sequence <= end.
 local number = require("lib.number")
 local queue = require("lib.queue")
+local types = require("lib.types")
 
 local M = {}
 
@@ -81,7 +82,7 @@ function M.prove(gen, names)
     if gen.here[name] == nil then
       local key = KEYS[1] .. ":" .. M.key_name(name, gen.g)
       local found = redis.call("TYPE", key)["ok"]
-      if found ~= "none" and found ~= queue.types[name] then return key, found, queue.types[name] end
+      if found ~= "none" and found ~= types.of[name] then return key, found, types.of[name] end
       gen.key[name] = key
       gen.here[name] = found ~= "none"
     end

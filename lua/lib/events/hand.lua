@@ -3,7 +3,8 @@
 --   lease:<g>  id -> token "," attempt "," mark "," due "," redriven "," last
 --     mark      y leased, r released, f failed, l lapsed, q retried and not taken yet
 --     due       when it can be taken again, as it was answered to a release or failure; redriven: "r" or ""
---     last      of a leased one: the mark and token before, as long as nothing newer settled that; due belongs to it
+--     last      of a leased or retried one: the mark and token before ("d" when that died), as long as nothing newer
+--               settled that token; due belongs to it
 --
 -- An id is in leased:<g> by its lease's end, or in parked:<g> by the time from which it can be taken again.
 local number = require("lib.number")
@@ -22,6 +23,11 @@ end
 function M.text(held)
   return held.token .. "," .. number.text(held.attempt) .. "," .. held.mark .. "," .. held.due .. ","
     .. (held.redriven and "r" or "") .. "," .. held.last
+end
+
+-- What was not in hand yet; `last` as above.
+function M.new(redriven, last)
+  return { token = "", attempt = 0, mark = "q", due = "", redriven = redriven, last = last or "" }
 end
 
 -- Reads what `gen` has in hand of `ids`.
@@ -79,10 +85,10 @@ function M.unlease(gen, id, held)
   plan.add("ZREM", gen.key.leased, id)
 end
 
--- A retried obligation, which was not in hand.
-function M.redrive(gen, id, at)
+-- A retried obligation, which was not in hand; `token` is the one that it died under.
+function M.redrive(gen, id, at, token)
   gen.here.parked = true
-  put(gen, id, { token = "", attempt = 0, mark = "q", due = "", redriven = true, last = "" })
+  put(gen, id, M.new(true, token ~= "" and "d" .. token or ""))
   plan.add("ZADD", gen.key.parked, number.text(at), id)
 end
 

@@ -1,14 +1,12 @@
 -- lapse: leases of one generation that ran out
 local queue = require("lib.queue")
-local detail = require("lib.detail")
+local detail = lazy("lib.detail")
 local event = require("lib.events.event")
 local hand = require("lib.events.hand")
 local resolve = require("lib.events.resolve")
-local contain = require("lib.events.contain")
+local contain = lazy("lib.events.contain")
 
 local M = {}
-
-local LAPSED = detail.text("LeaseLapsed", "the lease ran out before the event was settled")
 
 local function past_deadline(each)
   return each.status ~= "a" or (each.expires and each.expires <= queue.ms)
@@ -29,7 +27,8 @@ local function recover(gen, id, stop)
     -- whether the token was live at the deadline is told by its mark, until the event is settled
     hand.unlease(gen, id, each.expires and stop < each.expires and marked(held) or nil)
   elseif queue.root.max_attempts ~= "" and held.attempt >= tonumber(queue.root.max_attempts) then
-    resolve.dead(each, gen, stop, held.attempt, "", LAPSED)
+    resolve.dead(each, gen, stop, held.attempt, "",
+      detail.text("LeaseLapsed", "the lease ran out before the event was settled"))
   else
     hand.park(gen, id, marked(held), stop)
   end

@@ -1,5 +1,4 @@
 -- obligation: finds a dead obligation that operators can still do something about
-local queue = require("lib.queue")
 local refuse = require("lib.refuse")
 local event = require("lib.events.event")
 local generation = require("lib.events.generation")

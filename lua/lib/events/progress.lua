@@ -29,6 +29,15 @@ local function unswept()
   return expired
 end
 
+local function least(...)
+  local found
+  for i = 1, select("#", ...) do
+    local value = (select(i, ...))
+    if value and (not found or value < found) then found = value end
+  end
+  return found
+end
+
 -- How many of the pending are past their deadline: all, and those in flight.
 local function past(gen, cursor)
   local all, in_flight, list = 0, 0, unswept()
@@ -47,41 +56,41 @@ end
 
 -- The creation of the first event behind the cursor that has not expired.
 local function first_ahead(cursor)
-  local at, left = cursor, LOOK
+  local at, left, step = cursor, LOOK, #unswept().ids > 0 and STEP or 1
   while left > 0 do
-    local found = redis.call("ZRANGE", queue.key.log, "(" .. text(at), "+inf", "BYSCORE", "LIMIT", 0, STEP, "WITHSCORES")
+    local found = redis.call("ZRANGE", queue.key.log, "(" .. text(at), "+inf", "BYSCORE", "LIMIT", 0, step,
+      "WITHSCORES")
     for i = 1, #found, 2 do
       local each = event.get(found[i])
       if each and each.created and not (each.expires and each.expires <= queue.ms) then return each.created end
       at = tonumber(found[i + 1])
     end
-    if #found < 2 * STEP then return nil end
-    left = left - STEP
+    if #found < 2 * step then return nil end
+    left = left - step
   end
 end
 
+local function created(id)
+  local each = event.get(id)
+  return each and each.created
+end
+
+-- Of what is in hand the log tells the oldest; retried ones may have left it.
 local function oldest_in_hand(gen, index)
   local ids = gen.here[index] and redis.call("ZRANGE", gen.key[index], 0, LOOK - 1) or {}
   if #ids == 0 then return nil end
-  hand.load(gen, ids)
-  event.load(ids)
-  local oldest
+  local seqs, list = redis.call("ZMSCORE", queue.key.log, unpack(ids)), unswept()
+  local first, oldest = nil, nil
   for i = 1, #ids do
-    local each, held = event.get(ids[i]), hand.get(gen, ids[i])
-    local pending = each and each.created
-      and ((held and held.redriven) or not (each.expires and each.expires <= queue.ms))
-    if pending and (not oldest or each.created < oldest) then oldest = each.created end
+    local seq = tonumber(seqs[i] or nil)
+    local held = (not seq or list.seqs[ids[i]]) and hand.get(gen, ids[i])
+    if held and held.redriven then
+      oldest = least(oldest, created(ids[i]))
+    elseif seq and not list.seqs[ids[i]] and (not first or seq < first.seq) then
+      first = { seq = seq, id = ids[i] }
+    end
   end
-  return oldest
-end
-
-local function least(...)
-  local found
-  for i = 1, select("#", ...) do
-    local value = (select(i, ...))
-    if value and (not found or value < found) then found = value end
-  end
-  return found
+  return least(oldest, first and created(first.id))
 end
 
 local function card(gen, index)
@@ -97,7 +106,8 @@ function M.of(g)
   if key then return { facts.name, key .. " holds a " .. found .. " where a " .. wanted .. " belongs" } end
   local cursor = generation.cursor(redis.call("HGET", queue.key.cursor, g) or "") or facts.born
   local gone, gone_in_flight = past(gen, cursor)
-  local lag = redis.call("ZCOUNT", queue.key.log, "(" .. text(cursor), "+inf") + card(gen, "leased") + card(gen, "parked")
+  local lag = redis.call("ZCOUNT", queue.key.log, "(" .. text(cursor), "+inf")
+    + card(gen, "leased") + card(gen, "parked")
   local oldest = least(first_ahead(cursor), oldest_in_hand(gen, "leased"), oldest_in_hand(gen, "parked"))
   local retention = tonumber(queue.root.dead_retention)
   local dead = not retention and card(gen, "dead")

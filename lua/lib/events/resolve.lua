@@ -4,13 +4,13 @@
 local number = require("lib.number")
 local queue = require("lib.queue")
 local plan = require("lib.plan")
-local aside = require("lib.aside")
+local aside = lazy("lib.aside")
 local event = require("lib.events.event")
 local generation = require("lib.events.generation")
 local hand = require("lib.events.hand")
 local roster = require("lib.events.roster")
 local ring = require("lib.events.ring")
-local standing = require("lib.events.standing")
+local standing = lazy("lib.events.standing")
 
 local M = { columns = { "leased", "parked", "lease", "dead", "error" } }
 
@@ -45,34 +45,44 @@ local function purge(each)
 end
 M.purge = purge
 
--- Takes an expired event out of all hands. When its record stays, a token that was live at the deadline is kept.
-local function out_of_hands(each, stays)
-  local members, rows = roster.members(each.version), event.rows(each)
-  local cursors = #members > 0 and redis.call("HMGET", queue.key.cursor, unpack(members)) or {}
-  for i = 1, #members do
-    local g = members[i]
-    local reached = generation.cursor(cursors[i] or "")
-    local gen = reached and reached >= each.seq and not rows[g] and M.keys_of(g, { "leased", "parked", "lease" })
-    if gen then
-      local held, stop = hand.get(gen, each.id)
-      if stays and held and held.mark == "y" and (not stop or stop == each.expires) then
-        event.set_row(each, g, "p," .. held.token)
-      end
-      if held or stop then hand.out(gen, each.id) end
-    end
+-- Takes an expired event out of one hand. When its record stays, a token that was live at the deadline is kept.
+local function let_go(each, g, stays)
+  local gen = M.keys_of(g, { "leased", "parked", "lease" })
+  local held, stop = nil, nil
+  if gen then held, stop = hand.get(gen, each.id) end
+  if stays and held and held.mark == "y" and (not stop or stop == each.expires) then
+    event.set_row(each, g, "p," .. held.token)
   end
+  if held or stop then hand.out(gen, each.id) end
 end
 
--- Settles an active event as completed or expired, as of `at`.
+-- Takes an expired event out of the hands of its recipients: `limit` of them, from the `from`-th on. Returns where to
+-- go on, or nil at the end, and how many recipients it went through.
+function M.expire(each, from, limit)
+  local members = roster.members(each.version)
+  local last = math.min(#members, from + limit - 1)
+  if last < from then return from <= #members and from or nil, 0 end
+  local cursors, stays = redis.call("HMGET", queue.key.cursor, unpack(members, from, last)), M.stays(each, each.expires)
+  event.load_rows(each, members, from, last)
+  for i = from, last do
+    local reached = generation.cursor(cursors[i - from + 1] or "")
+    if reached and reached >= each.seq and not event.row(each, members[i]) then let_go(each, members[i], stays) end
+  end
+  return last < #members and last + 1 or nil, last - from + 1
+end
+
+-- Whether the record of an active event stays when it settles at `at`.
+function M.stays(each, at)
+  return standing.archived(each, at) or each.dead > 0
+end
+
+-- Settles an active event as completed or expired, as of `at`. One that expired is in nobody's hands any more.
 function M.settle(each, letter, at)
   plan.add("ZREM", queue.key.log, each.id)
   if each.expires then plan.add("ZREM", queue.key.deadlines, each.id) end
+  local archived, stays = standing.archived(each, at), M.stays(each, at)
   each.settled = at
-  each.status = queue.root.on_completion == "archive" and letter or string.upper(letter)
-  local archived = standing.archived(each, at)
-  if not archived then each.status = string.upper(letter) end
-  local stays = archived or each.dead > 0
-  if letter == "x" then out_of_hands(each, stays) end
+  each.status = archived and letter or string.upper(letter)
   event.touch(each)
   if archived then plan.add("ZADD", queue.key.archives, text(at), each.id) end
   if not stays then purge(each) end
@@ -123,6 +133,7 @@ end
 function M.unlist(gen, id)
   plan.add("ZREM", gen.key.dead, id)
   plan.add("HDEL", gen.key.error, id)
+  if redis.call("ZCARD", gen.key.dead) <= 1 then plan.add("ZREM", queue.key.mort, gen.g) end
 end
 
 function M.commit()

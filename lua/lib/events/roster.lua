@@ -1,12 +1,12 @@
 -- roster: which generations an event is owed to, by version, so that no list is copied at emission
 --
--- A version is block "." delta. roster field s<block> is a whole list, packed name and generation in turns; d<block>.<n>
--- is the n-th change to it, "+" or "-" generation "," name. refs counts the stored events of each block: one without
--- any, and not the current one, goes.
+-- A version is block "." delta. roster field s<block> is a whole list, the generations joined by "," then ";" and their
+-- packed names; d<block>.<n> is the n-th change to it, "+" or "-" generation "," name. refs counts the stored events of
+-- each block: one without any, and not the current one, goes.
 local number = require("lib.number")
 local queue = require("lib.queue")
 local plan = require("lib.plan")
-local pack = require("lib.pack")
+local pack = lazy("lib.pack")
 
 local M = {}
 
@@ -28,14 +28,12 @@ function M.change(sign, name, g, stamp)
     plan.add("HSET", KEYS[1], "delta", number.text(delta), "roster_mark", g .. sign)
     return
   end
-  local current, members = redis.call("HGETALL", queue.key.subs), {}
+  local current, names, gs = redis.call("HGETALL", queue.key.subs), {}, {}
   for i = 1, #current, 2 do
-    if current[i] ~= name then
-      members[#members + 1], members[#members + 2] = current[i], current[i + 1]
-    end
+    if current[i] ~= name then names[#names + 1], gs[#gs + 1] = current[i], current[i + 1] end
   end
-  if sign == "+" then members[#members + 1], members[#members + 2] = name, g end
-  plan.add("HSET", queue.key.roster, "s" .. number.text(stamp), pack.list(members))
+  if sign == "+" then names[#names + 1], gs[#gs + 1] = name, g end
+  plan.add("HSET", queue.key.roster, "s" .. number.text(stamp), table.concat(gs, ",") .. ";" .. pack.list(names))
   plan.add("HSET", KEYS[1], "block", number.text(stamp), "delta", "0", "roster_mark", g .. sign)
   if block and redis.call("HEXISTS", queue.key.refs, block) == 0 then drop(block) end
 end
@@ -49,19 +47,20 @@ function M.parts(version)
   return redis.call("HMGET", queue.key.roster, unpack(fields))
 end
 
--- The generations of a version.
+-- The generations of a version, always in the same order.
 function M.members(version)
   local members = lists[version]
   if members then return members end
   local parts = M.parts(version)
-  local whole = parts[1] and pack.unlist(parts[1]) or {}
   local removed, added = {}, {}
   for i = 2, #parts do
     local sign, g = string.match(parts[i] or "", "^([+-])([^,]*),")
     if sign == "+" then added[#added + 1] = g elseif sign then removed[g] = true end
   end
   members = {}
-  for i = 2, #whole, 2 do added[#added + 1] = whole[i] end
+  for g in string.gmatch(string.match(parts[1] or "", "^[^;]*"), "[^,]+") do
+    if not removed[g] then members[#members + 1] = g end
+  end
   for i = 1, #added do
     if not removed[added[i]] then members[#members + 1] = added[i] end
   end

@@ -1,7 +1,7 @@
 -- standing: what an event is at this time, whatever a sweep has seen of it; decides, and writes nothing
 --
--- A generation removed strictly before the deadline waives what it owes as of its removal. When nobody owes any more the
--- event is completed as of the last outcome, else past its deadline expired as of that.
+-- A generation removed strictly before the deadline waives what it owes as of its removal. When nobody owes any more
+-- the event is completed as of the last outcome, else past its deadline expired as of that.
 local queue = require("lib.queue")
 local event = require("lib.events.event")
 local generation = require("lib.events.generation")

@@ -6,33 +6,48 @@ local event = require("lib.events.event")
 local generation = require("lib.events.generation")
 local resolve = require("lib.events.resolve")
 local standing = require("lib.events.standing")
-local contain = require("lib.events.contain")
-local lapse = require("lib.events.lapse")
-local removal = require("lib.events.removal")
-local drop = require("lib.events.drop")
+local contain = lazy("lib.events.contain")
+local lapse = lazy("lib.events.lapse")
+local retire = lazy("lib.events.retire")
+local drop = lazy("lib.events.drop")
 
 local M = {}
 
 local text = number.text
-local RECIPIENTS = 600      -- obligations that one call may go through to settle expired events
+local RECIPIENTS = 100      -- out of whose hands one call takes expired events
 
 local function due_of(index, cutoff, limit)
   if not queue.here[index] then return {} end
   return redis.call("ZRANGE", queue.key[index], "-inf", text(cutoff), "BYSCORE", "LIMIT", 0, limit)
 end
 
--- Materialises what an event is by now: waivers, and its settlement. Returns how many recipients that went through.
-local function brought_up(each)
+-- Materialises what an event is by now: waivers, and its settlement. An expired one is first taken out of all hands,
+-- `limit` of them in one call; root field expiring says where the next one goes on. Returns how many recipients it went
+-- through, and whether it is done.
+local function brought_up(each, limit)
   local letter, settled, waivers = standing.of(each)
   for i = 1, #waivers do
     if not each.settled then resolve.waived(each, waivers[i].g, resolve.keys_of(waivers[i].g), waivers[i].removed) end
   end
-  if letter ~= "a" and not each.settled then resolve.settle(each, letter, settled) end
-  return math.max(each.owed, 1)
+  if letter == "a" or each.settled then return 0, true end
+  if letter == "c" then
+    resolve.settle(each, letter, settled)
+    return 0, true
+  end
+  local place, id = string.match(queue.root.expiring or "", "^(%d+):(.*)$")
+  local on, count = resolve.expire(each, id == each.id and tonumber(place) or 1, limit)
+  if on then
+    queue.root.expiring = text(on) .. ":" .. each.id
+    plan.add("HSET", KEYS[1], "expiring", queue.root.expiring)
+    return count, false
+  end
+  resolve.settle(each, letter, settled)
+  return count, true
 end
 
+-- Brings up to date what is past its deadline. Needs the field expiring.
 function M.deadlines(limit)
-  local ids, weight = due_of("deadlines", queue.ms, limit), 0
+  local ids, gone_through = due_of("deadlines", queue.ms, limit), 0
   event.load(ids)
   for i = 1, #ids do
     local each = event.get(ids[i])
@@ -41,9 +56,10 @@ function M.deadlines(limit)
     elseif not event.sound(each) then
       contain.event(each, each.damaged)
     else
-      weight = weight + brought_up(each)
+      local count, done = brought_up(each, RECIPIENTS - gone_through)
+      gone_through = gone_through + count
+      if not done then return i - 1, true end
     end
-    if weight >= RECIPIENTS then return i, i < limit or #ids == limit end
   end
   return #ids, #ids == limit
 end
@@ -101,7 +117,9 @@ function M.memory(limit)
   return #ids, #ids == limit
 end
 
-M.removals = removal.run
+function M.removals(limit)
+  return retire.run(limit)
+end
 
 local function expired_dead(gen, retention, limit)
   local ids = redis.call("ZRANGE", gen.key.dead, "-inf", text(queue.ms - retention), "BYSCORE", "LIMIT", 0, limit)
@@ -138,22 +156,24 @@ function M.dead(limit)
   return count, #gs == limit
 end
 
-M.dropped = drop.run
+function M.dropped(limit)
+  return drop.run(limit)
+end
 
--- Settles and removes what the given events are by now; returns how many it came to.
+-- Settles and removes what the given events are by now; returns how many it is done with. Needs the field expiring.
 function M.bring_up(ids)
-  local weight = 0
+  local gone_through = 0
   event.load(ids)
   for i = 1, #ids do
     local each = event.get(ids[i])
     if each and not event.sound(each) then
       contain.event(each, each.damaged)
     elseif each then
-      M.clear(each)
-      weight = weight + math.max(each.owed, 1)
+      local count, done = M.clear(each, RECIPIENTS - gone_through)
+      gone_through = gone_through + count
+      if not done then return i - 1 end
     end
     resolve.commit()
-    if weight >= RECIPIENTS then return i end
   end
   return #ids
 end
@@ -176,13 +196,15 @@ local function release(each)
   end
 end
 
--- An event that is settled, and there for nobody, goes.
-function M.clear(each)
+-- An event that is settled, and there for nobody, goes. Returns as `brought_up`.
+function M.clear(each, limit)
   local there, letter = standing.present(each)
-  if there or letter == "a" then return end
-  brought_up(each)
+  if there or letter == "a" then return 0, true end
+  local count, done = brought_up(each, limit)
+  if not done then return count, false end
   if not each.gone and each.dead > 0 then release(each) end
   if not each.gone and each.dead == 0 then resolve.purge(each) end
+  return count, true
 end
 
 return M

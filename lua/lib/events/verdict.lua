@@ -11,13 +11,13 @@ local number = require("lib.number")
 local stamp = require("lib.stamp")
 local queue = require("lib.queue")
 local refuse = require("lib.refuse")
-local retry = require("lib.retry")
+local retry = lazy("lib.retry")
 local event = require("lib.events.event")
 local generation = require("lib.events.generation")
 local hand = require("lib.events.hand")
 local ring = require("lib.events.ring")
 local resolve = require("lib.events.resolve")
-local standing = require("lib.events.standing")
+local standing = lazy("lib.events.standing")
 
 local M = {}
 
@@ -66,10 +66,11 @@ end
 local function first_answer(each, status, sub, item, row)
   local letter, _, _, token = "", nil, nil, nil
   if row then letter, _, _, token = event.outcome(row) end
-  if item.verb == "f" and token == item.token and (letter == "d" or letter == "x" or letter == "r") then return "d" end
+  if item.verb == "f" and token == item.token and (letter == "d" or letter == "x") then return "d" end
   local held = hand.get(sub.gen, each.id)
   if not held or (status ~= "a" and not held.redriven) then return "L" end
   local same = held.token == item.token and held.mark == item.verb
+  if item.verb == "f" and held.last == "d" .. item.token then return "d" end
   if same or held.last == item.verb .. item.token then return "p" .. held.due end
   return "L"
 end
@@ -82,7 +83,9 @@ function M.late(sub, item)
   local there, status = standing.present(each)
   if not there then return "G" end
   local row = event.row(each, sub.gen.g)
-  if item.verb == "a" and row and row:sub(1, 2) == "a," and select(4, event.outcome(row)) == item.token then return "B" end
+  if item.verb == "a" and row and string.sub(row, 1, 1) == "a" and select(4, event.outcome(row)) == item.token then
+    return "B"
+  end
   if not sub.active then return "L" end
   local held, stop = hand.get(sub.gen, item.id)
   if row == "p," .. item.token or live_at_deadline(each, held, stop, item.token) then return "N" end

@@ -1,4 +1,4 @@
--- removal: bounded waiving of what removed generations owe, as of their removal
+-- retire: bounded waiving of what removed generations owe, as of their removal
 local number = require("lib.number")
 local queue = require("lib.queue")
 local plan = require("lib.plan")
@@ -7,7 +7,7 @@ local generation = require("lib.events.generation")
 local hand = require("lib.events.hand")
 local resolve = require("lib.events.resolve")
 local standing = require("lib.events.standing")
-local contain = require("lib.events.contain")
+local contain = lazy("lib.events.contain")
 
 local M = {}
 

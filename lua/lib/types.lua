@@ -1,0 +1,41 @@
+-- types: which type each column has, and the proof of it
+local plan = require("lib.plan")
+local refuse = require("lib.refuse")
+
+-- the columns of job queues; those that only event queues have are declared in lib/events/columns
+local M = { of = {
+  body = "hash", head = "hash", lease = "hash", meta = "hash", result = "hash", error = "hash", progress = "hash",
+  attempts = "hash", history = "hash", ghost = "hash", broken = "hash", waiters = "hash", groups = "hash",
+  ready = "list", bell = "list",
+  ranked = "zset", sched = "zset", leased = "zset", aging = "zset", seen = "zset",
+  completed = "zset", dead = "zset", cancelled = "zset", quarantined = "zset",
+} }
+
+-- Proves the type of each named column of `queue` (lib/queue), so that no later command can fail half way; returns a
+-- refusal or nil.
+function M.prove(queue, names)
+  for i = 1, #names do
+    local name = names[i]
+    local key = queue.key[name]
+    local found = redis.call("TYPE", key)["ok"]
+    if found ~= "none" and found ~= M.of[name] then return refuse.wrong_type(key, found, M.of[name]) end
+    queue.here[name] = found ~= "none"
+    plan.proven[key] = true
+  end
+end
+
+-- The refusal for an error that a script ran into before it wrote anything: the key of a foreign type that caused it.
+function M.explain(queue, problem)
+  local text = type(problem) == "table" and problem.err or tostring(problem)
+  if string.find(text, "WRONGTYPE", 1, true) then
+    local root = redis.call("TYPE", KEYS[1])["ok"]
+    if root ~= "hash" and root ~= "none" then return refuse.wrong_type(KEYS[1], root, "hash") end
+    for name in pairs(M.of) do
+      local refusal = M.prove(queue, { name })
+      if refusal then return refusal end
+    end
+  end
+  return redis.error_reply("ERR " .. text)
+end
+
+return M
