@@ -2,7 +2,7 @@
 
 from msgspec import UNSET
 
-from redisq.aio import AsyncEngine, AsyncQueue
+from redisq.aio import AsyncEngine, AsyncEventQueue, AsyncQueue
 from redisq.errors import (
     CapacityExceeded,
     ConfigurationConflict,
@@ -29,10 +29,13 @@ from redisq.model import (
     Bulk,
     Cancel,
     DamagedRecord,
+    DeadObligation,
     Delivery,
     Done,
     ErrorDetail,
     ErrorGroup,
+    Event,
+    EventDelivery,
     EventStatus,
     Failed,
     Failure,
@@ -41,25 +44,30 @@ from redisq.model import (
     JobHistory,
     JobState,
     Maintenance,
+    NewEvent,
     NewJob,
     ObligationStatus,
     Offer,
     Outcome,
     Page,
     QueueInfo,
+    Recipient,
     Released,
     Renewal,
+    Subscription,
+    SubscriptionInfo,
     Transition,
 )
-from redisq.policy import Backoff, Keep, QueuePolicy
+from redisq.policy import Backoff, EventPolicy, Keep, QueuePolicy
 from redisq.sweeper import Sweeper
-from redisq.sync import Engine, Queue
+from redisq.sync import Engine, EventQueue, Queue
 from redisq.worker import Worker
 
 __all__ = [
     "UNSET",
     "Ack",
     "AsyncEngine",
+    "AsyncEventQueue",
     "AsyncQueue",
     "Attempt",
     "Backoff",
@@ -70,12 +78,17 @@ __all__ = [
     "Context",
     "CorruptRecord",
     "DamagedRecord",
+    "DeadObligation",
     "Delivery",
     "Done",
     "Engine",
     "ErrorDetail",
     "ErrorGroup",
+    "Event",
+    "EventDelivery",
     "EventNotActive",
+    "EventPolicy",
+    "EventQueue",
     "EventStatus",
     "Failed",
     "Failure",
@@ -91,6 +104,7 @@ __all__ = [
     "Keep",
     "LeaseLost",
     "Maintenance",
+    "NewEvent",
     "NewJob",
     "ObligationStatus",
     "Offer",
@@ -101,17 +115,20 @@ __all__ = [
     "QueueInfo",
     "QueueNotEmpty",
     "QueuePolicy",
+    "Recipient",
     "RedisqError",
     "Reject",
     "Released",
     "Renewal",
     "RetryIn",
     "SchemaMismatch",
+    "Subscription",
     "SubscriptionGone",
+    "SubscriptionInfo",
     "Sweeper",
     "Task",
     "Transition",
     "Unavailable",
     "UnsupportedServer",
     "Worker",
-]  # fmt: skip
+]

@@ -11,29 +11,42 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
-from redisq import flows
-from redisq.calls import Call, Commands, Flow, Handle, NoQueue, Sleep, Step, Wait, consume, operate
-from redisq.calls.core import Opened, QueueCore
+from redisq import eventflows, flows
+from redisq.calls import (
+    Call,
+    Commands,
+    Flow,
+    Handle,
+    HandlerExit,
+    NoQueue,
+    Sleep,
+    Step,
+    Wait,
+    broadcast,
+    consume,
+    deliveries,
+    operate,
+    subscribing,
+)
+from redisq.calls.core import EventCore, Opened, QueueCore
 from redisq.errors import InvalidInput, LeaseLost, RedisqError, UnsupportedServer
-from redisq.frontend import Clock, Registry, lost_lease, name_method
-from redisq.handlers import Registered, Task
+from redisq.frontend import EngineBase, lost_lease, name_method
+from redisq.handlers import Registered, Subscribers, Task
 from redisq.model import NewJob, Offer, QueueInfo
-from redisq.policy import QueuePolicy
 from redisq.sync import Engine
 from redisq.transport import AsyncSender, async_from_client, connect_async
-from redisq.values import Duration
 
 P = ParamSpec("P")
 T = TypeVar("T")
+V = TypeVar("V")
 _log = logging.getLogger("redisq")
 
 
 class call(Generic[P, T]):  # noqa: N801 - a word of the class bodies below
     """A method that is one script call, made by a builder of `redisq.calls`."""
 
-    def __init__(self, build: Callable[Concatenate[QueueCore, P], Call[T]]) -> None:
+    def __init__(self, build: Callable[Concatenate[Any, P], Call[T]]) -> None:
         self._build = build
         self.__doc__ = build.__doc__
 
@@ -60,7 +73,7 @@ class call(Generic[P, T]):  # noqa: N801 - a word of the class bodies below
 class flow(Generic[P, T]):  # noqa: N801 - as `call`
     """A method that is a story of several steps, told in `redisq.flows`."""
 
-    def __init__(self, tell: Callable[Concatenate[QueueCore, P], Flow[T]]) -> None:
+    def __init__(self, tell: Callable[Concatenate[Any, P], Flow[T]]) -> None:
         self._tell = tell
         self.__doc__ = tell.__doc__
 
@@ -121,8 +134,11 @@ async def _handle(sender: AsyncSender, step: Handle) -> Any:
 
 
 async def _call(step: Handle) -> Any:
-    result = step.handler(step.delivery)
-    return await result if inspect.isawaitable(result) else result
+    try:
+        result = step.handler(step.delivery)
+        return await result if inspect.isawaitable(result) else result
+    except GeneratorExit as error:
+        raise HandlerExit from error
 
 
 async def _end(task: asyncio.Future[Any]) -> None:
@@ -156,7 +172,7 @@ async def _keep(sender: AsyncSender, step: Handle) -> None:
             ends = sent + step.lease
 
 
-class AsyncQueue(Registered):
+class AsyncQueue(Registered, Generic[V]):
     """One job queue. Made by `AsyncEngine.queue`; it belongs to the event loop that first used it."""
 
     def __init__(self, core: QueueCore, sender: AsyncSender) -> None:
@@ -208,7 +224,7 @@ class AsyncQueue(Registered):
         key: Callable[..., str] | None = None,
         **options: Any,
     ) -> Callable[[Callable[P, Any]], Task[P, Coroutine[Any, Any, Offer]]]:
-        """A decorator that makes a function a typed job: `send(to="x")` still runs it here, `send.offer(to="x")` enqueues.
+        """A decorator that makes a function a typed job: `send(to="x")` runs it here, `send.offer(to="x")` enqueues.
 
         name: the job's, the function's own by default. key: derives the id from the arguments, so that a repeated offer
         is a duplicate. Other options are those of `offer` (max_attempts, timeout, keep, priority, delay …). Only on a
@@ -225,75 +241,57 @@ class AsyncQueue(Registered):
         return f"AsyncQueue({self.name!r})"
 
 
-class AsyncEngine:
-    """A client of one server and namespace.
+class AsyncEventQueue(Subscribers, Generic[V]):
+    """One event queue. Made by `AsyncEngine.events`; it belongs to the event loop that first used it."""
 
-    url: see README; None is `$REDISQ_URL`, then `redis://127.0.0.1:6379/0`. namespace: the front of every key, 1–256
-    bytes. clock: drives every script in place of the server's clock, for tests. retry_for: seconds that one operation
-    may spend on reconnects and repeats. worker: this client's name in the ledger, host:pid:random by default.
+    def __init__(self, core: EventCore, sender: AsyncSender) -> None:
+        super().__init__()
+        self._core = core
+        self._sender = sender
 
-    Nothing is sent before the first operation. An engine belongs to the event loop that first used it; after a fork
-    connections reopen.
+    @property
+    def name(self) -> str:
+        return self._core.name
+
+    subscribe = call(subscribing.subscribe)
+    unsubscribe = flow(eventflows.unsubscribe)
+    subscriptions = flow(eventflows.subscriptions)
+    emit = flow(eventflows.emit)
+    emit_many = flow(eventflows.emit_many)
+    get = call(broadcast.get)
+    take = flow(eventflows.take)
+    take_many = flow(eventflows.take_many)
+    exchange = flow(eventflows.exchange)
+    process_one = flow(eventflows.process_one)
+    ack = call(deliveries.ack)
+    acknowledge = call(deliveries.ack)
+    ack_many = flow(eventflows.ack_many)
+    renew = call(deliveries.renew)
+    renew_many = flow(eventflows.renew_many)
+    release = call(deliveries.release)
+    fail = call(deliveries.fail)
+    dead = call(subscribing.dead)
+    retry = call(subscribing.retry)
+    discard = call(subscribing.discard)
+    list_archived = call(broadcast.list_archived)
+    info = call(broadcast.info)
+    alter = call(operate.alter)
+    maintain = flow(eventflows.maintain)
+
+    def __repr__(self) -> str:
+        return f"AsyncEventQueue({self.name!r})"
+
+
+class AsyncEngine(EngineBase[AsyncQueue[Any], AsyncEventQueue[Any], AsyncSender]):
+    """The same as `Engine`, awaited. It belongs to the event loop that first used it.
+
+    See `EngineBase` for the options.
     """
 
-    def __init__(
-        self,
-        url: str | None = None,
-        *,
-        namespace: str = "redisq",
-        clock: Clock | None = None,
-        retry_for: Duration = 10,
-        worker: str | None = None,
-    ) -> None:
-        self._registry: Registry[AsyncQueue] = Registry(namespace, worker, retry_for, clock)
-        self._sender = connect_async(url, clock=clock, retry_for=self._registry.retry_for)
-
-    @classmethod
-    def from_client(
-        cls,
-        client: Any,
-        *,
-        namespace: str = "redisq",
-        clock: Clock | None = None,
-        retry_for: Duration = 10,
-        worker: str | None = None,
-    ) -> Self:
-        """An engine with the settings of a `redis.asyncio.Redis`, in a pool of its own; the client stays as it is."""
-        engine = cls.__new__(cls)
-        engine._registry = Registry(namespace, worker, retry_for, clock)
-        engine._sender = async_from_client(client, clock=clock, retry_for=engine._registry.retry_for)
-        return engine
-
-    @property
-    def url(self) -> str:
-        """The server's address for other processes of this host, password included."""
-        return self._sender.url
-
-    @property
-    def namespace(self) -> str:
-        return self._registry.namespace
-
-    def queue(
-        self,
-        name: str,
-        type: Any = Any,
-        *,
-        policy: QueuePolicy | None = None,
-        result_type: Any = Any,
-        codec: str | UnsetType = UNSET,
-        validate: bool = True,
-    ) -> AsyncQueue:
-        """The job queue `name`; no I/O. The same name gives the same object; other options raise InvalidInput.
-
-        type, result_type: what payloads and results are, anything msgspec decodes. policy: the settings this client
-        insists on; None adopts what is stored. codec: "json" (the default) or "msgpack", fixed by the first write.
-        validate: prove at offer that the payload decodes as `type`.
-        """
-        options = (type, policy, result_type, codec, validate)
-        known = self._registry.get(name, options)
-        if known is not None:
-            return known
-        return self._registry.add(name, options, AsyncQueue(self._registry.core(name, *options), self._sender))
+    _connect = staticmethod(connect_async)
+    _adopt = staticmethod(async_from_client)
+    _queue_class = AsyncQueue
+    _events_class = AsyncEventQueue
 
     async def queues(self) -> list[QueueInfo]:
         """Every queue of the namespace, by name."""
@@ -310,9 +308,6 @@ class AsyncEngine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._sender!r}, namespace={self.namespace!r})"
 
 
 def twin(engine: Engine | AsyncEngine) -> tuple[AsyncEngine, bool]:
@@ -334,12 +329,15 @@ async def refuse_eviction(engine: AsyncEngine) -> None:
     """Raises UnsupportedServer when the server may evict any key: it would lose jobs without a word."""
     try:
         (memory,) = await engine._sender.run_commands([("INFO", "memory")])
+    except UnsupportedServer:
+        raise
     except RedisqError as error:
         _log.warning("can't read the eviction policy: %s", error)
         return
     text = memory.decode() if isinstance(memory, bytes) else str(memory)
-    policy = next((line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("maxmemory_policy")), "")
+    lines = (line.partition(":") for line in text.splitlines())
+    policy = next((value.strip() for name, _, value in lines if name == "maxmemory_policy"), "")
     if policy.startswith("allkeys-"):
         raise UnsupportedServer(
-            f"maxmemory-policy is {policy}: the server may evict jobs. Set it to noeviction, or pass allow_eviction=True"
+            f"maxmemory-policy is {policy}: the server may evict jobs. Set it to noeviction, or allow_eviction=True"
         )

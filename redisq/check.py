@@ -14,7 +14,9 @@ from redisq.calls import Commands, Flow
 from redisq.calls.core import QueueCore
 from redisq.calls.heads import Head, head, lease
 
-_HASHES = ("head", "body", "lease", "meta", "result", "error", "attempts", "history", "progress", "ghost", "broken", "groups")
+_HASHES = (
+    "head", "body", "lease", "meta", "result", "error", "attempts", "history", "progress", "ghost", "broken", "groups",
+)  # fmt: skip
 _SETS = ("ranked", "sched", "leased", "completed", "dead", "cancelled", "quarantined", "aging", "seen")
 _LISTS = ("ready",)
 _TERMINAL = {"c": "completed", "d": "dead", "x": "cancelled", "q": "quarantined"}
@@ -26,26 +28,32 @@ Column = dict[bytes, Any]
 
 def walk(core: QueueCore) -> Flow[list[str]]:
     """The broken invariants of a queue, one sentence each; empty when all is well."""
+    problems, _ = yield from examine(core)
+    return problems
+
+
+def examine(core: QueueCore) -> Flow[tuple[list[str], list[bytes]]]:
+    """As `walk`, and the ids of jobs that `repair` may be able to mend."""
     problems: list[str] = yield from _types(core)
     if problems:
-        return problems
+        return problems, []
     columns: dict[str, Column] = {}
     for name in _HASHES:
-        columns[name] = yield from _scan("HSCAN", f"{core.root}:{name}")
+        columns[name] = yield from scan("HSCAN", f"{core.root}:{name}")
     for name in _SETS:
-        columns[name] = yield from _scan("ZSCAN", f"{core.root}:{name}")
+        columns[name] = yield from scan("ZSCAN", f"{core.root}:{name}")
     ready = yield from _list(f"{core.root}:ready")
-    (first,) = yield Commands(("HGET", core.root, "first"))
+    ((first, ghosts),) = yield Commands(("HMGET", core.root, "first", "ghosts"))
     groups: dict[bytes, Column] = {}
     for field in _expected_groups(columns) | set(columns["groups"]):
         key = f"{core.root}:group:".encode() + field
         (found,) = yield Commands(("TYPE", key))
         if found in (b"none", b"zset"):
-            groups[field] = yield from _scan("ZSCAN", key)
+            groups[field] = yield from scan("ZSCAN", key)
         else:
-            problems.append(f"group {_shown(field)} holds a {found.decode()} where a zset belongs")
-    snapshot = _Snapshot(core, columns, ready, int(first or 0), groups)
-    return [*problems, *snapshot.problems()]
+            problems.append(f"group {shown(field)} holds a {found.decode()} where a zset belongs")
+    snapshot = _Snapshot(core, columns, ready, int(first or 0), int(ghosts or 0), groups)
+    return [*problems, *snapshot.problems()], sorted(snapshot.suspects())
 
 
 class _Snapshot:
@@ -57,12 +65,14 @@ class _Snapshot:
         columns: dict[str, Column],
         ready: list[bytes],
         first: int,
+        ghosts: int,
         groups: dict[bytes, Column],
     ) -> None:
         self.core = core
         self.columns = columns
         self.ready = ready
         self.first = first
+        self.ghosts = ghosts
         self.groups = groups
         self.broken = columns["broken"]
         self.heads: dict[bytes, Head] = {}
@@ -86,8 +96,26 @@ class _Snapshot:
         yield from self._ghosts()
         yield from self._memory()
 
-    def _places(self) -> Iterator[str]:
-        """Each live job in exactly one index; each index entry with a head."""
+    def suspects(self) -> set[bytes]:
+        """Jobs with half a lease, jobs that no index holds, and ids of which something is left without a head."""
+        found = set(self.columns["lease"].keys() ^ self.columns["leased"].keys())
+        places = self._found()
+        for id, standing in self.heads.items():
+            if not standing.waiting:
+                state = self.columns[_TERMINAL[standing.letter]].get(id)
+                group = self.groups.get(_group(standing), {}).get(id)
+                if state is None or state != group:
+                    found.add(id)
+            elif id not in places:
+                found.add(id)
+        for name in ("body", "lease", *_OWNED, *_SETS):
+            if name != "seen":
+                found |= self.columns[name].keys() - self.columns["head"].keys()
+        found |= places.keys() - self.columns["head"].keys()
+        return found - self.broken.keys()
+
+    def _found(self) -> dict[bytes, list[str]]:
+        """The indexes that each job stands in."""
         places: dict[bytes, list[str]] = defaultdict(list)
         for index in ("ranked", "sched", "leased"):
             for id in self.columns[index]:
@@ -98,6 +126,11 @@ class _Snapshot:
         for state in _TERMINAL.values():
             for id in self.columns[state]:
                 places[id].append(state)
+        return dict(places)
+
+    def _places(self) -> Iterator[str]:
+        """Each live job in exactly one index; each index entry with a head."""
+        places = self._found()
         for id, standing in self.heads.items():
             wanted = {"ready", "ranked", "sched", "leased"} if standing.waiting else {_TERMINAL[standing.letter]}
             found = places.get(id, [])
@@ -123,12 +156,12 @@ class _Snapshot:
                 expected[_group(standing)][id] = self.columns[_TERMINAL[standing.letter]][id]
         for field, members in self.groups.items():
             if field not in self.columns["groups"]:
-                yield f"group {_shown(field)} is not listed"
+                yield f"group {shown(field)} is not listed"
             if not members:
-                yield f"group {_shown(field)} is listed but empty"
+                yield f"group {shown(field)} is listed but empty"
             for id in members.keys() | expected[field].keys():
                 if members.get(id) != expected[field].get(id) and id not in self.broken:
-                    yield f"{_job(id)} is not in group {_shown(field)} as it is in its state"
+                    yield f"{_job(id)} is not in group {shown(field)} as it is in its state"
 
     def _leases(self) -> Iterator[str]:
         for id in self.columns["lease"].keys() - self.columns["leased"].keys():
@@ -151,11 +184,10 @@ class _Snapshot:
 
     def _ghosts(self) -> Iterator[str]:
         """The count of dead list entries per id, their sum, and the place of the live entry behind them."""
-        ghosts = {id: value for id, value in self.columns["ghost"].items() if id != b""}
+        ghosts = self.columns["ghost"]
         total = sum(_ghost_count(value) for value in ghosts.values())
-        stored = int(self.columns["ghost"].get(b"", 0))
-        if stored != total:
-            yield f"{stored} dead list entries are counted in sum, {total} one by one"
+        if self.ghosts != total:
+            yield f"{self.ghosts} dead list entries are counted in sum, {total} one by one"
         positions: dict[bytes, list[int]] = defaultdict(list)
         for index, id in enumerate(self.ready):
             positions[id].append(self.first + index)
@@ -165,7 +197,7 @@ class _Snapshot:
                 yield f"{_job(id)} stands {len(places)} times in ready, {count} of them dead"
             mark = ghosts.get(id, b"").partition(b",")[2]
             if count and len(places) == count + 1 and int(mark or -1) != places[-1]:
-                yield f"{_job(id)} has its live list entry marked at {_shown(mark)}, not at {places[-1]}"
+                yield f"{_job(id)} has its live list entry marked at {shown(mark)}, not at {places[-1]}"
         for id, value in ghosts.items():
             if len(positions[id]) < _ghost_count(value):
                 found = len(positions[id])
@@ -210,13 +242,15 @@ def _group(standing: Head) -> bytes:
     return f"{_TERMINAL[standing.letter]}:{standing.fixed.name}".encode()
 
 
-def _scan(command: str, key: str | bytes) -> Flow[Column]:
+def scan(command: str, key: str | bytes) -> Flow[Column]:
     """A hash or a sorted set, read in steps."""
     found: Column = {}
     cursor = b"0"
     while True:
         ((cursor, flat),) = yield Commands((command, key, cursor, "COUNT", _STEP))
-        found.update(zip(flat[::2], flat[1::2], strict=True))
+        # a compact set may write the same score with other digits than a large one
+        values = map(float, flat[1::2]) if command == "ZSCAN" else flat[1::2]
+        found.update(zip(flat[::2], values, strict=True))
         if cursor == b"0":
             return found
 
@@ -235,8 +269,8 @@ def _ghost_count(value: bytes | None) -> int:
 
 
 def _job(id: bytes) -> str:
-    return f"job {_shown(id)}"
+    return f"job {shown(id)}"
 
 
-def _shown(text: bytes) -> str:
+def shown(text: bytes) -> str:
     return ascii(text.decode(errors="replace"))[1:-1]

@@ -26,7 +26,8 @@ local function lazy(body)
   end
   return setmetatable({}, stand_in)
 end""".splitlines()
-_ERROR_LINE = re.compile(r"(user_script|@user_script|\[string \"[^\"]*\"\]):(\d+):")
+# Redis 7 also ends a message with "on @user_script:17."
+_ERROR_LINE = re.compile(r"(?:@?user_script|\[string \"[^\"]*\"\]):(\d+)(?=[:.])")
 _FLAGS = re.compile(r"^-- FLAGS\s+(.*)$", re.MULTILINE)
 
 
@@ -48,11 +49,11 @@ class Script:
         """`message` with the server's line of the linked text replaced by `lua/<file>:<line>`."""
 
         def source_line(match: re.Match[str]) -> str:
-            number = int(match.group(2))
+            number = int(match.group(1))
             if not 1 <= number <= len(self._origins):
                 return match.group(0)
             path, line = self._origins[number - 1]
-            return f"lua/{path}:{line}:"
+            return f"lua/{path}:{line}"
 
         return _ERROR_LINE.sub(source_line, message)
 

@@ -11,28 +11,41 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
-from redisq import flows
-from redisq.calls import Call, Commands, Flow, Handle, NoQueue, Sleep, Step, Wait, consume, operate
-from redisq.calls.core import Opened, QueueCore
+from redisq import eventflows, flows
+from redisq.calls import (
+    Call,
+    Commands,
+    Flow,
+    Handle,
+    HandlerExit,
+    NoQueue,
+    Sleep,
+    Step,
+    Wait,
+    broadcast,
+    consume,
+    deliveries,
+    operate,
+    subscribing,
+)
+from redisq.calls.core import EventCore, Opened, QueueCore
 from redisq.errors import InvalidInput, LeaseLost, RedisqError
-from redisq.frontend import Clock, Registry, lost_lease, name_method
-from redisq.handlers import Registered, Task
+from redisq.frontend import EngineBase, lost_lease, name_method
+from redisq.handlers import Registered, Subscribers, Task
 from redisq.model import NewJob, Offer, QueueInfo
-from redisq.policy import QueuePolicy
 from redisq.transport import SyncSender, connect_sync, sync_from_client
-from redisq.values import Duration
 
 P = ParamSpec("P")
 T = TypeVar("T")
+V = TypeVar("V")
 _log = logging.getLogger("redisq")
 
 
 class call(Generic[P, T]):  # noqa: N801 - a word of the class bodies below
     """A method that is one script call, made by a builder of `redisq.calls`."""
 
-    def __init__(self, build: Callable[Concatenate[QueueCore, P], Call[T]]) -> None:
+    def __init__(self, build: Callable[Concatenate[Any, P], Call[T]]) -> None:
         self._build = build
         self.__doc__ = build.__doc__
 
@@ -59,7 +72,7 @@ class call(Generic[P, T]):  # noqa: N801 - a word of the class bodies below
 class flow(Generic[P, T]):  # noqa: N801 - as `call`
     """A method that is a story of several steps, told in `redisq.flows`."""
 
-    def __init__(self, tell: Callable[Concatenate[QueueCore, P], Flow[T]]) -> None:
+    def __init__(self, tell: Callable[Concatenate[Any, P], Flow[T]]) -> None:
         self._tell = tell
         self.__doc__ = tell.__doc__
 
@@ -115,6 +128,8 @@ def _handle(sender: SyncSender, step: Handle) -> Any:
         if step.delivery.lost:
             raise lost_lease(step) from error
         raise
+    except GeneratorExit as error:
+        raise HandlerExit from error
     finally:
         keeper.stop()
     if step.delivery.lost:
@@ -183,7 +198,7 @@ class _Keeper:
             self._renewed.set()
 
 
-class Queue(Registered):
+class Queue(Registered, Generic[V]):
     """One job queue. Made by `Engine.queue`; safe to use from several threads."""
 
     def __init__(self, core: QueueCore, sender: SyncSender) -> None:
@@ -235,7 +250,7 @@ class Queue(Registered):
         key: Callable[..., str] | None = None,
         **options: Any,
     ) -> Callable[[Callable[P, Any]], Task[P, Offer]]:
-        """A decorator that makes a function a typed job: `send(to="x")` still runs it here, `send.offer(to="x")` enqueues.
+        """A decorator that makes a function a typed job: `send(to="x")` runs it here, `send.offer(to="x")` enqueues.
 
         name: the job's, the function's own by default. key: derives the id from the arguments, so that a repeated offer
         is a duplicate. Other options are those of `offer` (max_attempts, timeout, keep, priority, delay …). Only on a
@@ -252,74 +267,57 @@ class Queue(Registered):
         return f"Queue({self.name!r})"
 
 
-class Engine:
-    """A client of one server and namespace.
+class EventQueue(Subscribers, Generic[V]):
+    """One event queue. Made by `Engine.events`; safe to use from several threads."""
 
-    url: see README; None is `$REDISQ_URL`, then `redis://127.0.0.1:6379/0`. namespace: the front of every key, 1–256
-    bytes. clock: drives every script in place of the server's clock, for tests. retry_for: seconds that one operation
-    may spend on reconnects and repeats. worker: this client's name in the ledger, host:pid:random by default.
+    def __init__(self, core: EventCore, sender: SyncSender) -> None:
+        super().__init__()
+        self._core = core
+        self._sender = sender
 
-    Nothing is sent before the first operation. Safe to use from several threads; after a fork connections reopen.
+    @property
+    def name(self) -> str:
+        return self._core.name
+
+    subscribe = call(subscribing.subscribe)
+    unsubscribe = flow(eventflows.unsubscribe)
+    subscriptions = flow(eventflows.subscriptions)
+    emit = flow(eventflows.emit)
+    emit_many = flow(eventflows.emit_many)
+    get = call(broadcast.get)
+    take = flow(eventflows.take)
+    take_many = flow(eventflows.take_many)
+    exchange = flow(eventflows.exchange)
+    process_one = flow(eventflows.process_one)
+    ack = call(deliveries.ack)
+    acknowledge = call(deliveries.ack)
+    ack_many = flow(eventflows.ack_many)
+    renew = call(deliveries.renew)
+    renew_many = flow(eventflows.renew_many)
+    release = call(deliveries.release)
+    fail = call(deliveries.fail)
+    dead = call(subscribing.dead)
+    retry = call(subscribing.retry)
+    discard = call(subscribing.discard)
+    list_archived = call(broadcast.list_archived)
+    info = call(broadcast.info)
+    alter = call(operate.alter)
+    maintain = flow(eventflows.maintain)
+
+    def __repr__(self) -> str:
+        return f"EventQueue({self.name!r})"
+
+
+class Engine(EngineBase[Queue[Any], EventQueue[Any], SyncSender]):
+    """A client of one server and namespace; its calls block. Safe to use from several threads.
+
+    See `EngineBase` for the options.
     """
 
-    def __init__(
-        self,
-        url: str | None = None,
-        *,
-        namespace: str = "redisq",
-        clock: Clock | None = None,
-        retry_for: Duration = 10,
-        worker: str | None = None,
-    ) -> None:
-        self._registry: Registry[Queue] = Registry(namespace, worker, retry_for, clock)
-        self._sender = connect_sync(url, clock=clock, retry_for=self._registry.retry_for)
-
-    @classmethod
-    def from_client(
-        cls,
-        client: Any,
-        *,
-        namespace: str = "redisq",
-        clock: Clock | None = None,
-        retry_for: Duration = 10,
-        worker: str | None = None,
-    ) -> Self:
-        """An engine with the settings of a `redis.Redis`, in a pool of its own; the client stays as it is."""
-        engine = cls.__new__(cls)
-        engine._registry = Registry(namespace, worker, retry_for, clock)
-        engine._sender = sync_from_client(client, clock=clock, retry_for=engine._registry.retry_for)
-        return engine
-
-    @property
-    def url(self) -> str:
-        """The server's address for other processes of this host, password included."""
-        return self._sender.url
-
-    @property
-    def namespace(self) -> str:
-        return self._registry.namespace
-
-    def queue(
-        self,
-        name: str,
-        type: Any = Any,
-        *,
-        policy: QueuePolicy | None = None,
-        result_type: Any = Any,
-        codec: str | UnsetType = UNSET,
-        validate: bool = True,
-    ) -> Queue:
-        """The job queue `name`; no I/O. The same name gives the same object; other options raise InvalidInput.
-
-        type, result_type: what payloads and results are, anything msgspec decodes. policy: the settings this client
-        insists on; None adopts what is stored. codec: "json" (the default) or "msgpack", fixed by the first write.
-        validate: prove at offer that the payload decodes as `type`.
-        """
-        options = (type, policy, result_type, codec, validate)
-        known = self._registry.get(name, options)
-        if known is not None:
-            return known
-        return self._registry.add(name, options, Queue(self._registry.core(name, *options), self._sender))
+    _connect = staticmethod(connect_sync)
+    _adopt = staticmethod(sync_from_client)
+    _queue_class = Queue
+    _events_class = EventQueue
 
     def queues(self) -> list[QueueInfo]:
         """Every queue of the namespace, by name."""
@@ -336,6 +334,3 @@ class Engine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._sender!r}, namespace={self.namespace!r})"
