@@ -25,7 +25,8 @@ from redisq.transport.target import Target
 
 Command: TypeAlias = tuple[Argument, ...]
 
-_LATE = 0.001  # seconds past a block's end at which an idle server is nudged
+# seconds past a block's end at which an idle server is nudged: once, and again if its clock started later than ours
+_NUDGES = (0.001, 0.004, 0.016)
 _FRESH = 0.1  # seconds for which an idle connection is taken to be alive
 _TRANSPORT = (RedisError, OSError)
 # replies that redis-py takes for a failure of the connection, which it has closed by then
@@ -108,14 +109,14 @@ class Wire:
         return replies
 
     def _await_reply(self, connection: Any, block: float, nudge: bool) -> None:
-        if nudge:
-            if connection.can_read(block + _LATE):
+        deadline = time.monotonic() + block
+        for late in _NUDGES if nudge else ():
+            if connection.can_read(max(deadline + late - time.monotonic(), 0)):
                 return
             # a server without traffic ends a block late; a lost nudge costs no more than that
             with contextlib.suppress(Lost):
                 self.talk(self.checkout(), _PING)
-            block = 0.0
-        if not connection.can_read(block + self._target.timeout):
+        if not connection.can_read(max(deadline - time.monotonic(), 0) + self._target.timeout):
             raise TimeoutError(f"no reply {self._target.timeout:g} s after the end of a blocking command")
 
     def _connect(self) -> Any:
@@ -208,7 +209,8 @@ class AsyncWire:
         usable = True
         replies: list[Any] = []
         read = connection.read_response
-        waker = asyncio.get_running_loop().call_later(block + _LATE, self._nudge) if nudge else None
+        loop = asyncio.get_running_loop()
+        wakers = [loop.call_later(block + late, self._nudge) for late in _NUDGES] if nudge else []
         try:
             async with asyncio.timeout(block + self._target.timeout):
                 await connection.send_packed_command([pack(commands)], False)
@@ -228,7 +230,7 @@ class AsyncWire:
                 raise Lost(self._named(error), sent=not isinstance(error, AuthenticationError)) from error
             raise
         finally:
-            if waker is not None:
+            for waker in wakers:
                 waker.cancel()
         if usable and not self._closed:
             self._idle.append(connection)

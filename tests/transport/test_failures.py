@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import redis
@@ -109,7 +110,7 @@ def test_nobody_there(world: str, key: str) -> None:
 
 @pytest.mark.parametrize("waits", [False, True])
 def test_a_silent_server(world: str, server: Server, key: str, waits: bool) -> None:
-    with Proxy(server.url) as proxy, faces.connect(world, f"{proxy.url}?socket_timeout=0.2", retry_for=0) as sender:
+    with Proxy(server.url) as proxy, faces.connect(world, f"{proxy.url}?socket_timeout=0.5", retry_for=0) as sender:
         call = tiny.call(tiny.ONCE, key)
         sender.run(call)
         proxy.stall()
@@ -121,8 +122,26 @@ def test_a_silent_server(world: str, server: Server, key: str, waits: bool) -> N
 
 
 def test_a_wait_may_be_longer_than_the_time_for_a_reply(world: str, server: Server, key: str) -> None:
-    with faces.connect(world, f"{server.url}?socket_timeout=0.1", retry_for=0) as sender:
-        assert sender.run_wait(Wait(f"{key}:bell", 0.4, tiny.call(tiny.ONCE, key)))[0] == b"first"
+    with faces.connect(world, f"{server.url}?socket_timeout=0.6", retry_for=0) as sender:
+        assert sender.run_wait(Wait(f"{key}:bell", 1.5, tiny.call(tiny.ONCE, key)))[0] == b"first"
+
+
+@pytest.mark.parametrize("nudge", [False, True])
+def test_an_idle_server_is_nudged_at_the_end_of_a_wait(
+    world: str, own_server: OwnServer, key: str, nudge: bool
+) -> None:
+    with faces.connect(world, own_server.url) as sender, own_server.client() as raw:
+
+        def pings() -> int:
+            counted: Any = raw.info("commandstats")
+            return int(counted.get("cmdstat_ping", {"calls": 0})["calls"])
+
+        before = pings()
+        # one wait in a while may end in time by chance
+        for _ in range(10):
+            wait = Wait(f"{key}:bell", 0.02, tiny.call(tiny.ONCE, key, kind=Kind.READ), nudge=nudge)
+            sender.run_wait(wait)
+        assert (pings() > before) == nudge
 
 
 def test_a_flushed_script_cache(world: str, own_server: OwnServer, key: str) -> None:
