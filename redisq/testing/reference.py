@@ -113,8 +113,10 @@ class _Store:
     jobs: dict[str, _Job] = field(default_factory=dict)
     # in the order of arrival; a take goes by priority first
     ready: list[_Job] = field(default_factory=list)
-    # custom ids of removed jobs, with the time until which they stay taken
+    # custom ids of removed jobs, with the time at which they finished
     memory: dict[str, int] = field(default_factory=dict)
+    # names and states with more finished jobs than the queue's count: what the sweep has to see to
+    excess: set[tuple[str, JobState]] = field(default_factory=set)
     fences: count[int] = field(default_factory=lambda: count(1))
     arrivals: count[int] = field(default_factory=lambda: count(1))
 
@@ -124,8 +126,7 @@ class _Call:
     """What one script call keeps account of."""
 
     now: int
-    finished: int = 0
-    pruned: int = 0
+    finished: list[_Job] = field(default_factory=list)
     head: list[_Job] = field(default_factory=list)
 
 
@@ -149,7 +150,7 @@ class ReferenceQueue:
         self.name = text("name", name)
         self.clock = clock
         self._declared = policy
-        self._used = self._unproven = False
+        self._used = self._wrote = self._unproven = False
         self._type = type
         self._worker = worker
         self._store = _Store(make_id or _one_id(IdMaker()))
@@ -217,7 +218,7 @@ class ReferenceQueue:
         id = new.id or store.make_id()
         if id in store.jobs:
             return Offer(id, True, store.jobs[id].state)
-        if store.memory.get(id, 0) > now:
+        if id in store.memory and store.memory[id] + self._dedup_ms() > now:
             return Offer(id, True, None)
         store.memory.pop(id, None)
         due = now + duration_ms("delay", new.delay or 0) if new.at is None else time_ms("at", new.at)
@@ -255,7 +256,8 @@ class ReferenceQueue:
         return self._single(delivery, lambda call: self._ack(call, delivery, result))
 
     def ack_many(self, deliveries: Iterable[Delivery]) -> list[Ack]:
-        return self.exchange(list(deliveries), 0)[0]
+        deliveries = list(deliveries)
+        return self.exchange(deliveries, 0)[0] if deliveries else []
 
     def renew(self, delivery: Delivery, lease: Duration | None = None) -> Renewal:
         _check_lease(lease)
@@ -265,6 +267,8 @@ class ReferenceQueue:
         deliveries = list(deliveries)
         _check_lease(lease)
         self._own(deliveries)
+        if not deliveries:
+            return []
         self._write()
         call, lease_ms = _Call(self.clock.now_ms), self._lease_ms(lease)
         return [self._in_batch(each, partial(self._renew, call, each, lease_ms)) for each in deliveries]
@@ -305,10 +309,15 @@ class ReferenceQueue:
         self._write()
         call = _Call(self.clock.now_ms)
         answers = [self._in_batch(each.delivery, partial(self._settle, call, each)) for each in settlements]
-        return answers, self._take(call, limit, self._lease_ms(lease), started) if limit else []
+        taken = self._take(call, limit, self._lease_ms(lease), started) if limit else []
+        self._prune(call)
+        return answers, taken
 
     def start(self, deliveries: Iterable[Delivery]) -> None:
         """Mark live leases as started, so that their lapse counts as an attempt."""
+        deliveries = list(deliveries)
+        self._own(deliveries)
+        self._write()
         for delivery in deliveries:
             job = self._store.jobs.get(delivery.id)
             if job is not None and self._live(job, delivery, self.clock.now_ms):
@@ -328,14 +337,18 @@ class ReferenceQueue:
             return taken
         self._recover(call)
         self._promote_due(call)
+        self._prune(call)
         while self._store.ready and len(taken) < limit:
-            delivery = self._claim(call, lease_ms, started)
-            try:
-                self._decode(delivery.value)
-            except msgspec.ValidationError as error:
-                self._quarantine(call, delivery, ErrorDetail(UNDECODABLE, str(error)))
-            else:
-                taken.append(delivery)
+            # what does not decode is set aside by a call of its own, then the take goes on
+            aside, room = _Call(call.now), min(limit - len(taken), len(self._store.ready))
+            for delivery in [self._claim(call, lease_ms, started) for _ in range(room)]:
+                try:
+                    self._decode(delivery.value)
+                except msgspec.ValidationError as error:
+                    self._quarantine(aside, delivery, ErrorDetail(UNDECODABLE, f"ValidationError: {error}"))
+                else:
+                    taken.append(delivery)
+            self._prune(aside)
         return taken
 
     def _claim(self, call: _Call, lease_ms: int, started: bool) -> Delivery:
@@ -383,7 +396,8 @@ class ReferenceQueue:
         job, repeated = self._holder(call, delivery, "ack")
         if repeated:
             return Ack.ALREADY_ACKNOWLEDGED
-        job.result = result
+        # choice: the error is that of the newest failure, until the job completes or is retried by hand
+        job.result, job.error = result, None
         self._log(job, Outcome.COMPLETED, call.now)
         self._move(call, job, JobState.COMPLETED, call.now)
         self._answer(job, delivery, "ack")
@@ -489,39 +503,55 @@ class ReferenceQueue:
         """The finished jobs of one name and state, oldest first."""
         return sorted((job for job in self._in_state(state) if job.name == name), key=_finish_order)
 
-    def _prune(self, call: _Call, job: _Job) -> None:
-        """Apply the rule of a job that just finished to its whole group, oldest first and bounded."""
-        call.finished += 1
-        most, age_ms = self._rule(job, job.state)
-        group = self._group(job.name, job.state)
-        old = [each for each in group if age_ms is not None and _finished(each) + age_ms <= call.now]
-        excess = group[: max(len(group) - most, 0)] if most is not None else []
-        for each in max(old, excess, key=len)[: 2 * call.finished + 10 - call.pruned]:
-            self._remove(each, call.now)
-            call.pruned += 1
+    def _over_count(self, name: str, state: JobState) -> int:
+        most = self._policy.keep.rule(state)[0]
+        return 0 if most is None else max(len(self._group(name, state)) - most, 0)
+
+    def _prune(self, call: _Call) -> None:
+        """Apply the rules of the jobs that finished in a call to their whole groups, oldest first and bounded."""
+        # choice: at the end of the call, so that each rule counts for all that finished in it
+        left = 2 * len(call.finished) + 10
+        for job in call.finished:
+            most, age_ms = self._rule(job, job.state)
+            group = self._group(job.name, job.state)
+            old = [each for each in group if age_ms is not None and _finished(each) + age_ms <= call.now]
+            excess = group[: max(len(group) - most, 0)] if most is not None else []
+            pruned = max(old, excess, key=len)[:left]
+            for each in pruned:
+                self._remove(each, call.now)
+            left -= len(pruned)
+            if len(pruned) < len(excess):
+                self._store.excess.add((job.name, job.state))
+        call.finished.clear()
 
     def _overdue(self, now: int) -> list[_Job]:
         """What a sweep may remove, oldest first: by its own age or the ceiling, and what is over the queue's count."""
-        ceilings, overdue = self._policy.history_ttl or {}, []
-        for state in TERMINAL:
-            for name in {job.name for job in self._in_state(state)}:
-                group = self._group(name, state)
-                most = self._policy.keep.rule(state)[0]
-                excess = len(group) - most if most is not None else 0
-                ceiling = ceilings.get(state)
-                for place, job in enumerate(group):
-                    ages = [self._rule(job, state)[1], None if ceiling is None else round(ceiling * 1000)]
-                    if place < excess or any(age is not None and _finished(job) + age <= now for age in ages):
-                        overdue.append(job)
+        ceilings = self._policy.history_ttl or {}
+        finished = [job for job in self._store.jobs.values() if job.state in TERMINAL]
+        overdue = []
+        for name, state in {(job.name, job.state) for job in finished}:
+            group = self._group(name, state)
+            excess = self._over_count(name, state) if (name, state) in self._store.excess else 0
+            ceiling = ceilings.get(state)
+            for place, job in enumerate(group):
+                ages = [self._rule(job, state)[1], None if ceiling is None else round(ceiling * 1000)]
+                if place < excess or any(age is not None and _finished(job) + age <= now for age in ages):
+                    overdue.append(job)
         return sorted(overdue, key=_finish_order)
 
     def _remove(self, job: _Job, now: int, *, frees_id: bool = False) -> None:
         del self._store.jobs[job.id]
         if job in self._store.ready:
             self._store.ready.remove(job)
-        ends = (now if job.finished_ms is None else job.finished_ms) + round(self._policy.dedup * 1000)
-        if job.custom_id and not frees_id and ends > now:
-            self._store.memory[job.id] = ends
+        finished = now if job.finished_ms is None else job.finished_ms
+        if job.custom_id and not frees_id and finished + self._dedup_ms() > now:
+            self._store.memory[job.id] = finished
+
+    def _dedup_ms(self) -> int:
+        return round(self._policy.dedup * 1000)
+
+    def _forgettable(self, now: int) -> list[str]:
+        return [id for id, finished in self._store.memory.items() if finished + self._dedup_ms() <= now]
 
     # -- looking
 
@@ -535,7 +565,7 @@ class ReferenceQueue:
         text("id", id)
         self._read()
         job = self._store.jobs.get(id)
-        return [] if job is None else list(job.ledger)
+        return [] if job is None else job.ledger[-self._policy.attempt_cap :]
 
     def history(self, id: str) -> JobHistory:
         text("id", id)
@@ -545,8 +575,8 @@ class ReferenceQueue:
         recorded = self._policy.history is not History.OFF
         if job is None or not recorded:
             return JobHistory(entries=[], recorded=recorded)
-        dropped = job.transitions - len(job.history)
-        return JobHistory(entries=list(job.history), recorded=recorded, dropped=dropped)
+        entries = job.history[-self._policy.transition_cap :]
+        return JobHistory(entries=entries, recorded=recorded, dropped=job.transitions - len(entries))
 
     def jobs(
         self, *, state: JobState | None = None, name: str | None = None, limit: int = 50, cursor: str | None = None
@@ -607,6 +637,7 @@ class ReferenceQueue:
         job.settled = None
         call = _Call(self.clock.now_ms)
         self._move(call, job, JobState.CANCELLED, call.now)
+        self._prune(call)
         return Cancel.CANCELLED
 
     def retry(self, id: str) -> bool:
@@ -616,7 +647,7 @@ class ReferenceQueue:
         if job is None or job.state not in (JobState.DEAD, JobState.QUARANTINED):
             return False
         job.attempts_before_retry += job.attempts
-        job.attempts = 0
+        job.attempts, job.error = 0, None
         call = _Call(self.clock.now_ms)
         self._move(call, job, JobState.READY, call.now)
         return True
@@ -649,8 +680,7 @@ class ReferenceQueue:
         return Bulk(done=sum(self.retry(id) for id in matching), vanished=0)
 
     def purge(self, state: JobState, *, name: str | None = None, error: str | None = None) -> Bulk:
-        # choice: nothing is blocked yet, so nothing blocked can be purged
-        if _state(state) in (JobState.LEASED, JobState.BLOCKED):
+        if _state(state) is JobState.LEASED:
             raise InvalidInput(f"{state} jobs can't be purged")
         self._write()
         matching = self._matching(state, name, error)
@@ -670,6 +700,8 @@ class ReferenceQueue:
         self._write(creates=True)
         old = self._policy
         self._store.policy = {**old.stored, **policy.given}
+        if "keep" in policy.given:
+            self._store.excess |= {(job.name, job.state) for job in self._store.jobs.values() if job.state in TERMINAL}
         return old
 
     def maintain(self, limit: int = 100) -> Maintenance:
@@ -677,26 +709,30 @@ class ReferenceQueue:
         self._write()
         store, call = self._store, _Call(self.clock.now_ms)
         done = {"lapsed": self._recover(call, limit), "due": self._promote_due(call, limit)}
+        self._prune(call)
         overdue = self._overdue(call.now)[:limit]
         for job in overdue:
             self._remove(job, call.now)
-        forgotten = [id for id, ends in store.memory.items() if ends <= call.now][:limit]
+        store.excess = {group for group in store.excess if self._over_count(*group)}
+        forgotten = self._forgettable(call.now)[:limit]
         for id in forgotten:
             del store.memory[id]
         done |= {"retention": len(overdue), "dedup": len(forgotten)}
-        left = self._lapsed(call.now) or self._due(call.now) or self._overdue(call.now)
-        pending = bool(left) or any(ends <= call.now for ends in store.memory.values())
+        looks = (self._lapsed, self._due, self._overdue, self._forgettable)
+        pending = any(look(call.now) for look in looks)
         return Maintenance(processed=sum(done.values()), pending=pending, by_category=done)
 
     def delete(self, force: bool = False) -> None:
         self._write()
         if not force and any(job.state not in TERMINAL for job in self._store.jobs.values()):
             raise QueueNotEmpty(f"{self.name} still holds live jobs")
+        self._used = self._wrote = False
         old = self._store
         old.exists, old.paused, old.policy = False, False, None
         old.jobs.clear()
         old.ready.clear()
         old.memory.clear()
+        old.excess.clear()
 
     # -- moving a job
 
@@ -741,7 +777,7 @@ class ReferenceQueue:
             self._store.ready.append(job)
         elif state in TERMINAL:
             job.finished_ms, job.arrival = at, next(self._store.arrivals)
-            self._prune(call, job)
+            call.finished.append(job)
 
     def _record(self, job: _Job, at: int, detail: ErrorDetail | None = None) -> None:
         if self._policy.history is History.OFF:
@@ -778,21 +814,24 @@ class ReferenceQueue:
 
     def _read(self) -> None:
         """The first use of the queue: what this client declares must be what is stored, if anything is."""
-        if not self._used:
+        # choice: a queue that does not exist is not used yet
+        if self._store.exists and not self._used:
             self._hold()
             self._used, self._unproven = True, self._store.policy is None
 
     def _write(self, *, creates: bool = False) -> None:
         """The first write stores what this client declares, or proves it if nothing was stored at the first use."""
-        self._read()
+        created = creates and not self._store.exists
         self._store.exists |= creates
-        if not self._store.exists or self._declared is None:
+        self._read()
+        if not self._store.exists or (self._wrote and not created):
             return
-        if self._store.policy is None:
+        # choice: a queue that another client deleted and a third one made anew keeps what they say
+        if self._store.policy is None and self._declared is not None:
             self._store.policy = self._declared.stored
         elif self._unproven:
             self._hold()
-        self._unproven = False
+        self._wrote = True
 
     def _hold(self) -> None:
         stored, declared = self._store.policy, self._declared
@@ -807,7 +846,10 @@ class ReferenceQueue:
     def _single(self, delivery: Delivery, verb: Callable[[_Call], T]) -> T:
         self._own([delivery])
         self._write()
-        return verb(_Call(self.clock.now_ms))
+        call = _Call(self.clock.now_ms)
+        answer = verb(call)
+        self._prune(call)
+        return answer
 
     def _in_batch(self, delivery: Delivery, verb: Callable[[], T]) -> T | Ack:
         """In a batch a lost lease is an answer instead of an error."""

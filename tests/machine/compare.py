@@ -27,8 +27,12 @@ def outcome(call: Callable[[], Any]) -> Any:
 
 def must_equal(what: str, real: Any, model: Any) -> None:
     """The queue under test says what the model says, or the difference is shown."""
-    if real != model:
-        raise AssertionError(f"{what}:\n  queue: {real}\n  model: {model}")
+    if real == model:
+        return
+    if isinstance(real, list) and isinstance(model, list) and len(real) == len(model):
+        place = next(place for place, (one, other) in enumerate(zip(real, model, strict=True)) if one != other)
+        must_equal(f"{what}, item {place}", real[place], model[place])
+    raise AssertionError(f"{what}:\n  queue: {real}\n  model: {model}")
 
 
 def plain(answer: Any) -> Any:

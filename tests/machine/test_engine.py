@@ -6,10 +6,10 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from redisq import flows
+from redisq import Engine, flows
 from redisq.calls import consume
 from redisq.model import Delivery
 from redisq.sync import drive
@@ -19,20 +19,31 @@ from tests.machine.rules import WORKERS, Bench, machine_for
 
 if TYPE_CHECKING:
     from tests.support.fronts import OpenEngine
+    from tests.support.servers import Server
 
-MACHINE = settings(deadline=None, suppress_health_check=list(HealthCheck))
-if settings.get_current_profile_name() == "default":
-    MACHINE = settings(MACHINE, max_examples=25, stateful_step_count=40)
+# The same histories each time, and no shrinking: `--hypothesis-profile=deep` makes new ones and shrinks what fails.
+BRIEF = settings(
+    max_examples=15,
+    stateful_step_count=40,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.generate],
+    report_multiple_bugs=False,
+)
 
 
 @pytest.mark.timeout(0)
-def test_the_engine_agrees_with_the_model(open_engine: OpenEngine, front: str) -> None:
+def test_the_engine_agrees_with_the_model(open_engine: OpenEngine, front: str, server: Server, namespace: str) -> None:
+    deep = settings.get_current_profile_name() == "deep"
     clock = ManualClock()
     engines = [open_engine(clock=clock, worker=worker) for worker in WORKERS]
-    bench = Bench(engines, clock, check=check)
-    if front == "sync":
-        bench.exchange_unstarted, bench.start = exchange_unstarted, start
-    run_state_machine_as_test(machine_for(bench), settings=MACHINE)
+    with Engine(server.url, namespace=namespace, clock=clock) as inspector:
+        bench = Bench(engines, clock, check=lambda queue: check(inspector.queue(queue.name)))
+        if front == "sync":
+            bench.exchange_unstarted, bench.start = exchange_unstarted, start
+        run_state_machine_as_test(machine_for(bench), settings=settings() if deep else BRIEF)
 
 
 def exchange_unstarted(queue: Any, settlements: list[Any], limit: int) -> tuple[list[Any], list[Delivery]]:
@@ -58,5 +69,5 @@ def exchange_unstarted(queue: Any, settlements: list[Any], limit: int) -> tuple[
 def start(queue: Any, deliveries: list[Delivery]) -> None:
     """The mark that a worker sets before the handlers run."""
     core = queue._core
-    items = [consume.begin(core, each) for each in deliveries]
+    items = [consume.begin(each) for each in deliveries]
     drive(queue._sender, flows.use(core, lambda: consume.exchange_items(core, items, 0, None)))

@@ -10,8 +10,9 @@ from redisq.testing import ManualClock, ReferenceQueue
 from tests.machine.rules import WORKERS, Bench, machine_for
 from tests.machine.twin import BROKEN, TwinEngine
 
+DEEP = settings.get_current_profile_name() == "deep"
 QUICK = settings(
-    max_examples=60,
+    max_examples=20,
     stateful_step_count=40,
     deadline=None,
     derandomize=True,
@@ -36,6 +37,8 @@ def test_the_model_agrees_with_itself() -> None:
     run_state_machine_as_test(machine_for(bench_of(ReferenceQueue)), settings=QUICK)
 
 
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(not DEEP, reason="minutes long: runs with --hypothesis-profile=deep")
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.__name__)
 def test_a_broken_queue_is_found_out(broken: type[ReferenceQueue]) -> None:
     many = settings(QUICK, max_examples=500, report_multiple_bugs=False)
