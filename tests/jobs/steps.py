@@ -9,6 +9,8 @@ from redisq import Delivery, Engine, JobState, Queue
 from redisq.calls import consume
 from redisq.testing import ManualClock
 
+ENDINGS = ["completed", "dead", "cancelled", "quarantined"]
+
 
 def taken(queue: Queue[Any], **options: Any) -> Delivery:
     """The next delivery, which must be there."""
@@ -63,17 +65,58 @@ def finished(queue: Queue[Any], value: Any = "done", **options: Any) -> str:
     return id
 
 
+def end(queue: Queue[Any], state: str, value: Any = "x", **options: Any) -> str:
+    """Offers a job and ends it in a state of `ENDINGS`; returns its id."""
+    id = queue.offer(value, **options).id
+    if state == "cancelled":
+        queue.cancel(id)
+        return id
+    delivery = taken(queue)
+    if state == "completed":
+        queue.ack(delivery)
+    elif state == "dead":
+        queue.fail(delivery, "broken", final=True)
+    else:
+        queue.quarantine(delivery, "poison")
+    return id
+
+
+def swept(queue: Queue[Any], limit: int = 100) -> int:
+    """Maintains until nothing is due; how many records went."""
+    total = 0
+    for _ in range(1000):
+        done = queue.maintain(limit)
+        total += done.by_category["retention"]
+        if not done.pending:
+            return total
+    raise AssertionError("the sweep never ends")
+
+
 def state_of(queue: Queue[Any], id: str) -> JobState | None:
     job = queue.get(id)
     return None if job is None else job.state
 
 
-def taken_unstarted(url: str, namespace: str, clock: ManualClock, limit: int = 1) -> list[Delivery]:
-    """Leases of "jobs" as a worker's exchange makes them for deliveries that wait behind its free slots."""
-    with Engine(url, namespace=namespace, clock=clock) as engine:
-        core = engine.queue("jobs")._core
-        _, found = engine._sender.run(consume.exchange(core, [], limit, None, started=False))
-        return found.deliveries
+class Prefetcher:
+    """Takes from "jobs" as a worker does: leases wait unstarted behind its free slots, and are begun in bulk."""
+
+    def __init__(self, url: str, namespace: str, clock: ManualClock) -> None:
+        self._engine = Engine(url, namespace=namespace, clock=clock)
+        self._core = self._engine.queue("jobs")._core
+
+    def take(self, limit: int, *, starts: int = 0) -> list[Delivery]:
+        """Up to `limit` leases, of which the first `starts` are started."""
+        _, taken = self._engine._sender.run(consume.exchange_items(self._core, [], limit, None, starts=starts))
+        return taken.deliveries
+
+    def begin(self, deliveries: Iterable[Delivery]) -> list[Any]:
+        """Marks leases as started; the answers, one each."""
+        items = [consume.begin(each) for each in deliveries]
+        answers, _ = self._engine._sender.run(consume.exchange_items(self._core, items, 0, None))
+        return list(answers)
+
+    def close(self) -> None:
+        self._engine.close()
 
 
 def root_of(queue: Queue[Any]) -> str:

@@ -11,7 +11,6 @@ import redis
 from redisq import Backoff, Engine, Failed, Failure, InvalidInput, NewJob, Queue, QueuePolicy
 from redisq.testing import ManualClock
 from tests.jobs.steps import root_of, taken
-from tests.support.servers import Server
 
 ATTEMPTS = [1, 2, 3, 4, 5, 7, 10, 31, 32, 33, 63, 64, 65, 100, 1023, 1024, 1025, 5000, 99_999, 999_999]
 CURVES = [
@@ -44,11 +43,9 @@ def with_attempts_so_far(raw: redis.Redis, queue: Queue[Any], id: str, count: in
 @pytest.mark.every_server
 @pytest.mark.parametrize("curve", CURVES, ids=lambda curve: curve.wire[:30])
 def test_the_scripts_and_the_client_wait_alike(
-    engine: Engine, clock: ManualClock, raw: redis.Redis, server: Server, request: pytest.FixtureRequest, curve: Backoff
+    engine: Engine, clock: ManualClock, raw: redis.Redis, curve: Backoff
 ) -> None:
     """persistedqueue 19, for many n, ids and jitters; nothing overflows."""
-    if server.name == "fakeredis" and curve.delay(1, "a") != curve.delay(1, "b"):
-        request.applymarker(pytest.mark.xfail(strict=True, reason="fakeredis has no redis.sha1hex, which jitter needs"))
     queue = engine.queue("jobs", policy=QueuePolicy(backoff=curve, max_attempts=1_000_000))
     rng = random.Random(repr(curve))
     ids = [f"{rng.getrandbits(32)}:é{number}" for number in ATTEMPTS]

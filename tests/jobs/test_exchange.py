@@ -66,7 +66,9 @@ def test_no_settlements_only_take(queue: Queue[Any], clock: ManualClock) -> None
 def test_the_same_job_settled_twice_in_one_call_is_settled_once(queue: Queue[Any]) -> None:
     queue.offer_many(range(3))
     a, b, c = queue.take_many(3)
-    answers, _ = queue.exchange([a, a, Failed(a, "x"), Failed(b, "x", final=True), b, Failed(b, "x"), Released(c), c], 0)
+    answers, _ = queue.exchange(
+        [a, a, Failed(a, "x"), Failed(b, "x", final=True), b, Failed(b, "x"), Released(c), c], 0
+    )
     assert answers == [
         Ack.ACKNOWLEDGED, Ack.ALREADY_ACKNOWLEDGED, Ack.LEASE_LOST, Failure(JobState.DEAD), Ack.LEASE_LOST,
         Failure(JobState.DEAD), Failure(JobState.READY), Ack.LEASE_LOST,
@@ -135,9 +137,10 @@ def test_a_settlement_is_a_delivery_or_what_wraps_one(queue: Queue[Any], thing: 
 def test_bad_options_inside_a_settlement_apply_nothing(queue: Queue[Any]) -> None:
     queue.offer_many(["a", "b"])
     good, other = queue.take_many(2)
+    wrong: Any = 1
     bad: list[tuple[Any, str]] = [
         (Done(other, object()), "result"), (Failed(other, 5), "error"), (Failed(other, "x", retry_in=-1), "retry_in"),
-        (Failed(other, "x", final=1), "final"), (Released(other, delay=-1), "delay"),
+        (Failed(other, "x", final=wrong), "final"), (Released(other, delay=-1), "delay"),
     ]  # fmt: skip
     for item, name in bad:
         with pytest.raises(InvalidInput, match=name):

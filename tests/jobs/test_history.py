@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import redis
 
 from redisq import Engine, ErrorDetail, History, JobState, Outcome, Queue, QueuePolicy
 from redisq.testing import ManualClock
-from tests.jobs.steps import killed, taken
+from tests.jobs.steps import killed, root_of, taken
 from tests.support.fronts import OpenEngine
 
 SWITCH = "REDISQ_DISABLE_FAILURE_DETAIL"
@@ -135,6 +136,19 @@ def test_the_newest_rows_and_steps_up_to_the_caps_are_kept(engine: Engine) -> No
         first = max(1, last - 3)
         assert [each.ordinal for each in history.entries] == list(range(first, last + 1))
         assert history.dropped == first - 1
+
+
+@pytest.mark.every_server
+def test_what_a_cap_drops_is_not_stored_any_more(engine: Engine, raw: redis.Redis) -> None:
+    """effect-mq c9: an unbounded ledger; here no row stays behind that nobody can read."""
+    queue = engine.queue("jobs", policy=QueuePolicy(attempt_cap=3, transition_cap=4, max_attempts=100))
+    id = queue.offer("x").id
+    for number in range(12):
+        queue.fail(taken(queue), f"failure {number}", retry_in=0)
+    for column, most in (("attempts", 3), ("history", 2)):
+        stored = raw.hget(f"{root_of(queue)}:{column}", id)
+        assert isinstance(stored, bytes)
+        assert 0 < stored.count(b"failure ") <= most
 
 
 @pytest.mark.every_server

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from redisq import Ack, Backoff, Cancel, Engine, JobState, LeaseLost, NewJob, Queue, QueuePolicy
 from redisq.testing import ManualClock
-from tests.jobs.steps import ids, state_of, taken, taken_unstarted, values
+from tests.jobs.steps import Prefetcher, ids, state_of, taken, values
 from tests.support.servers import Server
 
 Noticer = Callable[[Any], Any]
@@ -48,7 +48,7 @@ def test_a_lapsed_lease_is_redelivered_with_the_next_attempt(
 def test_the_last_attempt_that_lapses_is_dead_as_of_the_end_of_its_lease(
     queue: Queue[Any], clock: ManualClock, notice: Noticer
 ) -> None:
-    """persistedqueue 21: attempts = maxAttempts and no lock: failed, element intact, the reason says that it expired."""
+    """persistedqueue 21: attempts = maxAttempts and no lock: failed, element intact, the reason says it expired."""
     id = queue.offer({"e": 1}, max_attempts=1).id
     delivery = taken(queue, lease=5)
     clock.advance(3600)
@@ -145,13 +145,20 @@ def test_leases_lapse_in_the_order_of_their_ends(engine: Engine, clock: ManualCl
     assert values(queue.take_many(3)) == ["b", "c", "a"]
 
 
+@pytest.fixture
+def prefetcher(server: Server, namespace: str, clock: ManualClock) -> Iterator[Prefetcher]:
+    prefetcher = Prefetcher(server.url, namespace, clock)
+    yield prefetcher
+    prefetcher.close()
+
+
 @pytest.mark.every_server
 def test_an_unstarted_lease_that_lapses_goes_back_to_the_head_and_costs_nothing(
-    queue: Queue[Any], clock: ManualClock, server: Server, namespace: str
+    queue: Queue[Any], clock: ManualClock, prefetcher: Prefetcher
 ) -> None:
     """persistedqueue 10: prefetched for takers that vanish: back in the queue with a refund."""
     queue.offer_many(list("abc"))
-    found = taken_unstarted(server.url, namespace, clock, 2)
+    found = prefetcher.take(2)
     assert values(found) == ["a", "b"]
     clock.advance(30)
     again = queue.take_many(3)
@@ -162,11 +169,51 @@ def test_an_unstarted_lease_that_lapses_goes_back_to_the_head_and_costs_nothing(
             queue.ack(stale)
 
 
+@pytest.mark.every_server
+def test_leases_begun_before_they_lapse_count_and_the_others_do_not(
+    queue: Queue[Any], clock: ManualClock, prefetcher: Prefetcher
+) -> None:
+    """SPEC 7: a job that kills its worker must not burn the attempts of the batch-mates that never started."""
+    queue.offer_many(list("abcd"))
+    found = prefetcher.take(4, starts=1)
+    assert "lease-lost" not in prefetcher.begin(found[1:2])
+    clock.advance(30)
+    queue.maintain()
+    jobs = [queue.get(each.id) for each in found]
+    assert [(job.state, job.attempts) for job in jobs if job] == [
+        ("scheduled", 1), ("scheduled", 1), ("ready", 0), ("ready", 0),
+    ]  # fmt: skip
+    assert values(queue.take_many(2)) == ["c", "d"]
+
+
+def test_an_unstarted_lease_can_be_settled_and_renewed_like_any_other(
+    queue: Queue[Any], clock: ManualClock, prefetcher: Prefetcher
+) -> None:
+    queue.offer_many(list("abc"))
+    acked, released, renewed = prefetcher.take(3)
+    assert queue.ack(acked) is Ack.ACKNOWLEDGED
+    queue.release(released)
+    queue.renew(renewed, 60)
+    clock.advance(30)
+    assert values(queue.take_many(3)) == ["b"]
+    clock.advance(30)
+    again = taken(queue)
+    assert (again.value, again.attempt) == ("c", 1)
+
+
+def test_a_lease_that_ran_out_can_not_be_begun(queue: Queue[Any], clock: ManualClock, prefetcher: Prefetcher) -> None:
+    queue.offer("x")
+    found = prefetcher.take(1)
+    clock.advance(30)
+    assert prefetcher.begin(found) == ["lease-lost"]
+    assert taken(queue).attempt == 1
+
+
 def test_an_unstarted_lease_under_a_pending_cancel_ends_cancelled(
-    queue: Queue[Any], clock: ManualClock, server: Server, namespace: str
+    queue: Queue[Any], clock: ManualClock, prefetcher: Prefetcher
 ) -> None:
     queue.offer("x", max_attempts=1)
-    found = taken_unstarted(server.url, namespace, clock)[0]
+    (found,) = prefetcher.take(1)
     assert queue.cancel(found.id) is Cancel.REQUESTED
     clock.advance(30)
     assert queue.take() is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import random
 from typing import Any
 
@@ -17,7 +18,9 @@ SIZES = [1, 3, 7, 50]
 @pytest.mark.every_server
 @pytest.mark.parametrize("size", SIZES)
 def test_ready_jobs_are_listed_in_reverse_take_order(queue: Queue[Any], size: int) -> None:
-    queue.offer_many([NewJob(number, priority=priority) for number, priority in enumerate([0, 5, -5, 0, 5, -5, 0, 0, 1])])
+    queue.offer_many(
+        [NewJob(number, priority=priority) for number, priority in enumerate([0, 5, -5, 0, 5, -5, 0, 0, 1])]
+    )
     listed = walked(queue, state="ready", limit=size)
     assert values(listed) == values(drained(queue))[::-1]
 
@@ -191,7 +194,8 @@ def test_a_name_among_many_others_is_found_page_by_page(queue: Queue[Any]) -> No
 def test_all_states_are_walked_in_declared_order(queue: Queue[Any], size: int) -> None:
     finished(queue)
     killed(queue)
-    queue.quarantine(queue.take_many(1)[0] if queue.offer("q") else taken(queue), "poison")
+    queue.offer("q")
+    queue.quarantine(taken(queue), "poison")
     queue.cancel(queue.offer("x").id)
     queue.offer("leased")
     taken(queue)
@@ -235,6 +239,20 @@ def test_a_cursor_of_another_listing_or_of_none_is_refused(queue: Queue[Any]) ->
     for wrong in ("", "x", "!!!", cursor + "x", "é", 5, b"x", True):
         with pytest.raises(InvalidInput, match="cursor"):
             queue.jobs(state="scheduled", cursor=wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("state", "place"),
+    [
+        ("ready", "lx"), ("ready", "zq|1"), ("ready", "5|x"), ("ready", "l5|"), ("ready", "q"), ("completed", "x|y"),
+        ("scheduled", "nan|a"), ("scheduled", "(5|a"), ("leased", "z5|x"), ("dead", "5"),
+    ],
+)  # fmt: skip
+def test_a_cursor_that_was_made_up_is_refused(queue: Queue[Any], state: str, place: str) -> None:
+    queue.offer("x")
+    cursor = base64.urlsafe_b64encode(f"{state} {place}".encode()).decode()
+    with pytest.raises(InvalidInput, match="cursor"):
+        queue.jobs(state=state, cursor=cursor)
 
 
 @pytest.mark.parametrize("state", ["Ready", "", "waiting", 5, b"ready"])

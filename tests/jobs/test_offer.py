@@ -98,7 +98,9 @@ def test_the_time_of_at_is_kept_and_a_past_one_is_now(queue: Queue[Any], clock: 
 
 @pytest.mark.every_server
 def test_offer_many_keeps_the_order_and_mixes_values_with_options(queue: Queue[Any], clock: ManualClock) -> None:
-    offers = queue.offer_many(["a", NewJob("b", id="bee", name="n"), NewJob("c", delay=1), NewJob("d", priority=1), "e"])
+    offers = queue.offer_many(
+        ["a", NewJob("b", id="bee", name="n"), NewJob("c", delay=1), NewJob("d", priority=1), "e"]
+    )
     assert [offer.state for offer in offers] == ["ready", "ready", "scheduled", "ready", "ready"]
     assert offers[1].id == "bee"
     assert values(drained(queue)) == ["d", "a", "b", "e"]

@@ -257,9 +257,8 @@ def test_all_queues_of_a_namespace_are_listed_by_name(engine: Engine, open_engin
         engine.queue(name).offer("x")
     engine.queue("never written").take()
     found = open_engine().queues()
-    assert [(info.kind, info.name, info.counts[JobState.READY]) for info in found] == [
-        ("jobs", "a:b", 1), ("jobs", "b", 1), ("jobs", "{x}", 1), ("jobs", "ü", 1),
-    ]  # fmt: skip
+    assert [(info.kind, info.name) for info in found] == [("jobs", name) for name in ("a:b", "b", "{x}", "ü")]
+    assert all(info.counts == {**dict.fromkeys(JobState, 0), JobState.READY: 1} for info in found)
 
 
 @pytest.mark.every_server

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -92,7 +93,7 @@ def test_a_different_field_conflicts_by_name_before_anything_is_touched(
     id = first.offer("x").id
     delivery = taken(first)
     before = everything(first, raw)
-    calls = [
+    calls: list[Callable[[Any], Any]] = [
         lambda queue: queue.offer("y"), lambda queue: queue.offer_many(["y"]), lambda queue: queue.take(),
         lambda queue: queue.ack(delivery), lambda queue: queue.renew(delivery), lambda queue: queue.cancel(id),
         lambda queue: queue.pause(), lambda queue: queue.maintain(), lambda queue: queue.get(id),
@@ -107,11 +108,12 @@ def test_a_different_field_conflicts_by_name_before_anything_is_touched(
     assert everything(first, raw) == before
 
 
-def everything(queue: Queue[Any], raw: redis.Redis) -> dict[bytes, Any]:
-    """The bytes of every key of the queue, apart from who was answered last."""
-    found: dict[bytes, Any] = {key: raw.dump(key) for key in raw.scan_iter(match="*", count=1000)
-                               if root_of(queue).encode() in key and key != root_of(queue).encode()}  # fmt: skip
-    found[b"root"] = {name: text for name, text in raw.hgetall(root_of(queue)).items() if not name.startswith(b"s.")}
+def everything(queue: Queue[Any], raw: Any) -> dict[str, Any]:
+    """All that the keys of the queue hold, apart from who was answered last."""
+    root = root_of(queue)
+    keys = [key.decode() for key in raw.scan_iter(match="*", count=1000) if key.decode().startswith(root)]
+    found: dict[str, Any] = {key: raw.dump(key) for key in keys if key != root}
+    found[root] = {field: text for field, text in raw.hgetall(root).items() if not field.startswith(b"s.")}
     return found
 
 

@@ -28,11 +28,6 @@ WAIT = 10.0
 """The bound of a wait in earnest; it ends long before."""
 
 
-FLOW_STOPS = pytest.mark.xfail(
-    strict=True, reason="a GeneratorExit of the handler closes the flow that should hand the job back"
-)
-
-
 class Stop(BaseException):
     """Neither an Exception nor one of the known ways out."""
 
@@ -86,7 +81,7 @@ def test_the_last_failure_is_dead(queue: Queue[Any]) -> None:
 
 
 @pytest.mark.every_server
-@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, Stop, pytest.param(GeneratorExit, marks=FLOW_STOPS)])
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, Stop, GeneratorExit])
 def test_an_interruption_hands_the_job_back_and_costs_no_attempt(queue: Queue[Any], kind: type[BaseException]) -> None:
     """persistedqueue 5 to 7: another taker gets it, attempt 1 again; also when one attempt is all it has."""
     id = queue.offer("x", max_attempts=1).id

@@ -7,7 +7,20 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from redisq import Ack, Backoff, Delivery, Done, Engine, Failed, Failure, JobState, LeaseLost, Queue, QueuePolicy, Released
+from redisq import (
+    Ack,
+    Backoff,
+    Delivery,
+    Done,
+    Engine,
+    Failed,
+    Failure,
+    JobState,
+    LeaseLost,
+    Queue,
+    QueuePolicy,
+    Released,
+)
 from redisq.testing import ManualClock
 from tests.jobs.steps import state_of, taken
 
@@ -27,20 +40,24 @@ def released(delay: float) -> Verb:
 
 
 FAIL = Verb(
-    lambda queue, delivery: queue.fail(delivery, "first"), lambda queue, delivery: queue.fail(delivery, "again", retry_in=9)
+    lambda queue, delivery: queue.fail(delivery, "first"),
+    lambda queue, delivery: queue.fail(delivery, "again", retry_in=9),
 )
 FAIL_NOW = Verb(
-    lambda queue, delivery: queue.fail(delivery, "first", retry_in=0), lambda queue, delivery: queue.fail(delivery, "again")
+    lambda queue, delivery: queue.fail(delivery, "first", retry_in=0),
+    lambda queue, delivery: queue.fail(delivery, "again"),
 )
 FAIL_FINALLY = Verb(
-    lambda queue, delivery: queue.fail(delivery, "first", final=True), lambda queue, delivery: queue.fail(delivery, "again")
+    lambda queue, delivery: queue.fail(delivery, "first", final=True),
+    lambda queue, delivery: queue.fail(delivery, "again"),
 )
 IN_EXCHANGE = Verb(
     lambda queue, delivery: queue.exchange([Failed(delivery, "first")], 0)[0][0],
     lambda queue, delivery: queue.fail(delivery, "again"),
 )
 QUARANTINE = Verb(
-    lambda queue, delivery: queue.quarantine(delivery, "first"), lambda queue, delivery: queue.quarantine(delivery, "again")
+    lambda queue, delivery: queue.quarantine(delivery, "first"),
+    lambda queue, delivery: queue.quarantine(delivery, "again"),
 )
 NAMED = {
     "fail": FAIL, "fail now": FAIL_NOW, "fail finally": FAIL_FINALLY, "fail in an exchange": IN_EXCHANGE,

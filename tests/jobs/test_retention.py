@@ -10,36 +10,7 @@ import pytest
 
 from redisq import Engine, JobState, Keep, NewJob, Queue, QueuePolicy
 from redisq.testing import ManualClock
-from tests.jobs.steps import finished, ids, killed, state_of, taken, values, walked
-
-ENDINGS = ["completed", "dead", "cancelled", "quarantined"]
-
-
-def end(queue: Queue[Any], state: str, value: Any = "x", **options: Any) -> str:
-    """Offers a job and ends it in a state; returns its id."""
-    id = queue.offer(value, **options).id
-    if state == "cancelled":
-        queue.cancel(id)
-        return id
-    delivery = taken(queue)
-    if state == "completed":
-        queue.ack(delivery)
-    elif state == "dead":
-        queue.fail(delivery, "broken", final=True)
-    else:
-        queue.quarantine(delivery, "poison")
-    return id
-
-
-def swept(queue: Queue[Any], limit: int = 100) -> int:
-    """Maintains until nothing is due; how many records went."""
-    total = 0
-    for _ in range(1000):
-        done = queue.maintain(limit)
-        total += done.by_category["retention"]
-        if not done.pending:
-            return total
-    raise AssertionError("the sweep never ends")
+from tests.jobs.steps import ENDINGS, end, finished, ids, killed, state_of, swept, taken, values, walked
 
 
 @pytest.mark.every_server
@@ -427,7 +398,9 @@ def test_several_sweeps_at_once_are_harmless(engine: Engine, clock: ManualClock)
     assert sum(queue.maintain(7).by_category["retention"] for _ in range(12)) == 40
 
 
-def test_everything_finished_goes_in_the_end(engine: Engine, clock: ManualClock, keys: Callable[..., list[str]]) -> None:
+def test_everything_finished_goes_in_the_end(
+    engine: Engine, clock: ManualClock, keys: Callable[..., list[str]]
+) -> None:
     """effect-mq c11: no dead entry, no memory and no index is left behind."""
     queue = engine.queue("jobs", policy=QueuePolicy(keep=Keep(age=5, count=50), dedup=20))
     queue.pause()

@@ -269,7 +269,7 @@ def test_more_than_a_thousand_acks_go_in_several_calls(queue: Queue[Any]) -> Non
 
 @pytest.mark.every_server
 def test_a_pending_cancel_is_told_by_renew_and_ends_with_what_it_meets(queue: Queue[Any], clock: ManualClock) -> None:
-    """effect-mq 14 to 16: flagged; retry, release and stall end cancelled; a completion beats it. SPEC: so does fail."""
+    """effect-mq 14 to 16: flagged; fail, release and lapse end cancelled; a completion beats it."""
     queue.offer_many(["ack", "fail", "final", "release", "delay", "quarantine", "lapse"])
     by = {each.value: each for each in queue.take_many(7, lease=60)}
     for each in by.values():
@@ -341,7 +341,8 @@ def test_a_lease_of_the_policy_changes_with_the_policy(engine: Engine, clock: Ma
 def test_a_batch_takes_lists_and_tuples_alone(queue: Queue[Any]) -> None:
     queue.offer_many(list("ab"))
     batch = queue.take_many(2)
-    for wrong in (iter(batch), batch[0], "ab", None, {"a": 1}):
+    wrongs: list[Any] = [iter(batch), batch[0], "ab", None, {"a": 1}]
+    for wrong in wrongs:
         for verb in (queue.ack_many, queue.renew_many, lambda items: queue.exchange(items, 1)):
             with pytest.raises(InvalidInput):
                 verb(wrong)

@@ -48,7 +48,8 @@ class Direct:
             self(operate.maintain(self.core), 1, slot="sweeper")
 
     def answers(self) -> list[str]:
-        return [key.decode() for key in self.raw.hkeys(self.core.root) if key.startswith(b"s.")]  # type: ignore[union-attr]
+        keys: Any = self.raw.hkeys(self.core.root)
+        return [key.decode() for key in keys if key.startswith(b"s.")]
 
     def contents(self) -> dict[str, Any]:
         return contents(self.raw, self._namespace)
@@ -177,7 +178,7 @@ def test_a_repeated_sweep_answers_as_the_first_did(direct: Direct, queue: Queue[
     first = direct(sweep, 1)
     assert (first.processed, first.pending) == (2, True)
     assert direct(sweep, 1) == first
-    assert queue.counts()["scheduled"] == 2
+    assert queue.counts()[JobState.SCHEDULED] == 2
 
 
 @pytest.mark.every_server

@@ -14,9 +14,9 @@ import redis
 from redisq import Backoff, Cancel, Delivery, Done, Engine, JobState, Queue, QueuePolicy, Released, flows
 from tests.jobs.steps import killed, root_of, taken
 from tests.support.fronts import OpenEngine
+from tests.support.idle import BOUND, Idle
 from tests.support.servers import Server
 
-BOUND = 10.0
 SOON = 0.3
 
 
@@ -38,34 +38,6 @@ def jobs(open_engine: OpenEngine) -> Queue[Any]:
 def pool() -> Iterator[ThreadPoolExecutor]:
     with ThreadPoolExecutor(4) as pool:
         yield pool
-
-
-class Idle:
-    """Starts takers, each with an engine of its own, and returns once they block."""
-
-    def __init__(self, open_engine: OpenEngine, pool: ThreadPoolExecutor, raw: redis.Redis, url: str, mark: str) -> None:
-        self._open_engine = open_engine
-        self._pool = pool
-        self._raw = raw
-        self._url = f"{url}{'&' if '?' in url else '?'}client_name={mark}"
-        self._mark = mark
-
-    def __call__(self, verb: str = "take", *args: Any, **options: Any) -> Future[Any]:
-        waiting = len(self.blocked())
-        queue = self._open_engine(url=self._url).queue("jobs")
-        future = self._pool.submit(getattr(queue, verb), *args, **{"wait": 50, **options})
-        self.until_blocked(waiting + 1)
-        return future
-
-    def until_blocked(self, count: int) -> None:
-        limit = time.monotonic() + BOUND
-        while len(self.blocked()) < count:
-            assert time.monotonic() < limit, "nobody waits"
-            time.sleep(0.005)
-
-    def blocked(self) -> list[Any]:
-        """The connections that wait, of this test alone: its takers give them its name."""
-        return [each for each in self._raw.client_list() if each["name"] == self._mark and "b" in each["flags"]]
 
 
 @pytest.fixture
