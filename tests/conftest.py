@@ -27,14 +27,25 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "front" in metafunc.fixturenames:
-        metafunc.parametrize("front", FRONTS)
+    """Both fronts on the main server and on fakeredis, whose asyncio side is another one; the sync front on the others.
+
+    What differs between servers is behind the wire, and what differs between fronts is before it.
+    """
+    fronts = FRONTS if "front" in metafunc.fixturenames else ()
     chosen_itself = any(mark.args[0] == "server" for mark in metafunc.definition.iter_markers("parametrize"))
-    if "server" in metafunc.fixturenames and not chosen_itself:
-        every = metafunc.definition.get_closest_marker("every_server") is not None
-        real = metafunc.definition.get_closest_marker("real_server") is not None
-        names = metafunc.config.stash[POOL].names(every=every, fake=not real)
+    if "server" not in metafunc.fixturenames or chosen_itself:
+        if fronts:
+            metafunc.parametrize("front", fronts)
+        return
+    every = metafunc.definition.get_closest_marker("every_server") is not None
+    real = metafunc.definition.get_closest_marker("real_server") is not None
+    names = metafunc.config.stash[POOL].names(every=every, fake=not real)
+    if not fronts:
         metafunc.parametrize("server", names, indirect=True, scope="session")
+        return
+    both = (names[0], "fakeredis")
+    pairs = [(front, name) for name in names for front in fronts if front == "sync" or name in both]
+    metafunc.parametrize(("front", "server"), pairs, indirect=["server"], scope="session")
 
 
 @pytest.fixture(scope="session")
@@ -135,7 +146,7 @@ def engine(open_engine: OpenEngine, clock: ManualClock) -> Engine:
 
 
 @pytest.fixture
-def queue(engine: Engine) -> Queue:
+def queue(engine: Engine) -> Queue[Any]:
     """The job queue "jobs" of `engine`."""
     return engine.queue("jobs")
 
@@ -156,9 +167,7 @@ def damage(server: Server, namespace: str) -> list[str]:
     found: list[str] = []
     with Engine(server.url, namespace=namespace) as engine:
         for info in engine.queues():
-            if info.kind != "jobs":
-                raise NotImplementedError(f"check does not walk queues of kind {info.kind} yet")
-            found += check(engine.queue(info.name))
+            found += check(engine.queue(info.name) if info.kind == "jobs" else engine.events(info.name))
     return found
 
 

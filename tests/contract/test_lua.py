@@ -93,6 +93,8 @@ def test_an_error_of_the_server_reads_as_a_line_of_its_file(name: str) -> None:
         found = re.fullmatch(r"lua/([\w/]+\.lua):(\d+): broken", where)
         assert found is not None
         path, at = found.group(1), int(found.group(2))
+        ending = linked.locate(f"broken script: {linked.sha}, on @user_script:{number}.")
+        assert ending == f"broken script: {linked.sha}, on lua/{path}:{at}."
         if at > 1:  # what linking adds counts as line 0 of a module, or as the head of the script
             assert line == (LUA / path).read_text(encoding="utf-8").splitlines()[at - 1]
             seen.add(line)

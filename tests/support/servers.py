@@ -56,7 +56,8 @@ class Server:
         self.url = url
 
     def client(self, **options: Any) -> redis.Redis:
-        return redis.Redis.from_url(self.url, **options)
+        # longer than any freeze takes on a busy machine
+        return redis.Redis.from_url(self.url, **{"socket_timeout": 30, **options})
 
     def wait_until(self, what: str, reached: Callable[[redis.Redis], bool]) -> None:
         """Return when `reached` is true of the answering server; NoServer when that takes too long."""
@@ -98,7 +99,7 @@ class OwnServer(Server):
         self.port = free_port()
         self._command = [binary, "--bind", "127.0.0.1", "--port", str(self.port), "--unixsocket", str(path)]
         self._command += ["--dir", str(self._folder), "--loglevel", "warning", "--save", "", "--appendonly", "no"]
-        self._command += options
+        self._command += ["--enable-debug-command", "local", *options]
         super().__init__(name, f"redis://127.0.0.1:{self.port}/0")
         self.start()
 
@@ -146,7 +147,9 @@ class ContainerServer(Server):
         from docker.errors import DockerException
         from testcontainers.core.container import DockerContainer
 
+        program = "valkey-server" if image.startswith("valkey/") else "redis-server"
         self._container = DockerContainer(image).with_exposed_ports(6379)
+        self._container.with_command(f"{program} --enable-debug-command yes")
         try:
             self._container.start()
         except DockerException as error:

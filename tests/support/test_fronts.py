@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -80,7 +81,7 @@ def test_engines_of_a_test_share_its_namespace(
     assert keys(apart) == []
 
 
-def test_a_handler_may_call_the_engine(queue: Queue) -> None:
+def test_a_handler_may_call_the_engine(queue: Queue[Any]) -> None:
     queue.offer("work")
     seen = []
     assert queue.process_one(lambda delivery: seen.append((delivery.value, queue.get(delivery.id))))
