@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -63,7 +64,7 @@ def run(url: str, *, workers: int, rows: int) -> bool:
             queue.delete(force=True)
 
 
-def _work(queue: Queue, raws: list[RawRow], crew: Crew, progress: Progress) -> tuple[list[str], str]:
+def _work(queue: Queue[Any], raws: list[RawRow], crew: Crew, progress: Progress) -> tuple[list[str], str]:
     """Offer all rows while the crew works, kill the first worker that is half-way, wait until every row has its end.
 
     Returns the ids that the queue accepted and the name of the killed worker.
@@ -94,14 +95,14 @@ def _work(queue: Queue, raws: list[RawRow], crew: Crew, progress: Progress) -> t
     return accepted, killed
 
 
-def _offers(queue: Queue, raws: list[RawRow]) -> Iterator[list[str]]:
+def _offers(queue: Queue[Any], raws: list[RawRow]) -> Iterator[list[str]]:
     """Offer the rows chunk by chunk, each under its airport's code as id; the ids that were new to the queue."""
     for start in range(0, len(raws), CHUNK):
         offers = queue.offer_many([NewJob(raw, id=iata(raw)) for raw in raws[start : start + CHUNK]])
         yield [offer.id for offer in offers if not offer.duplicate]
 
 
-def _count(queue: Queue, raws: list[RawRow], accepted: list[str], ledgers: Ledgers) -> bool:
+def _count(queue: Queue[Any], raws: list[RawRow], accepted: list[str], ledgers: Ledgers) -> bool:
     click.echo("Counting the file, the queue, and what each worker wrote into a file of its own.\n")
     expected = expect(raws)
     sections = prove(expected, accepted, _jobs(queue), ledgers)
@@ -111,7 +112,7 @@ def _count(queue: Queue, raws: list[RawRow], accepted: list[str], ledgers: Ledge
     return holds
 
 
-def _jobs(queue: Queue) -> list[Job]:
+def _jobs(queue: Queue[Any]) -> list[Job]:
     found: list[Job] = []
     page = queue.jobs(limit=500)
     found += page.items
