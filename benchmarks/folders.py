@@ -1,4 +1,4 @@
-"""The Lua that is measured: the checkout's own, or another copy of it beside it."""
+"""The Lua that is measured: this checkout's own, or a copy of it elsewhere to compare with."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HOT = ("offer", "take", "settle", "exchange", "renew", "remove")
 
 @contextmanager
 def lua_from(folder: Path | None) -> Iterator[None]:
-    """Inside, calls are built from the scripts of `folder` (None: of this checkout)."""
+    """Inside, calls are built from the scripts of `folder` (None: this checkout's)."""
     if folder is None:
         yield
         return

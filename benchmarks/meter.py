@@ -12,16 +12,25 @@ import redis
 
 from redisq import Engine
 
-SCRIPTS = "evalsha"
-OWN = ("config|resetstat", "info", "select")  # the meter's own commands
+OWN = (
+    "config|resetstat",
+    "info",
+    "client|setinfo",
+    "script|load",
+)  # not a verb's: the meter's, and a connection's first
 
 
 @dataclass
 class Reading:
-    """The cost of one section. Times in microseconds, sizes in bytes; `commands` are those that ran inside scripts."""
+    """The cost of one section. Times in microseconds, sizes in bytes.
+
+    `server_us` is the time in scripts, `cpu_us` all that the server process used, reading and replying included.
+    `commands` are those that ran inside scripts: name -> (calls, µs).
+    """
 
     calls: int = 0
     server_us: float = 0.0
+    cpu_us: float = 0.0
     client_us: float = 0.0
     trips: int = 0
     received: int = 0
@@ -42,36 +51,50 @@ class Meter:
 
     def __init__(self, client: redis.Redis, engine: Engine | None = None) -> None:
         self._client = client
-        self._trips = _count_trips(engine) if engine is not None else [0]
-        self._overhead = (0, 0)
-        with self.section() as empty:
-            pass
-        self._overhead = (empty.received, empty.sent)
+        self._trips = [0] if engine is None else _count_trips(engine)
 
     @contextmanager
     def section(self) -> Iterator[Reading]:
         """Fills the reading when the section ends."""
         reading = Reading()
         self._client.config_resetstat()
-        trips, started = self._trips[0], time.perf_counter()
+        trips, cpu = self._trips[0], self._cpu()
+        overhead: Any = self._client.info("stats")
+        started = time.perf_counter()
         yield reading
         reading.client_us = (time.perf_counter() - started) * 1e6
-        reading.trips = self._trips[0] - trips
         net: Any = self._client.info("stats")
+        reading.cpu_us = self._cpu() - cpu
+        reading.trips = self._trips[0] - trips
+        reading.received = net["total_net_input_bytes"] - overhead["total_net_input_bytes"]
+        reading.sent = net["total_net_output_bytes"] - overhead["total_net_output_bytes"]
+        self._read_commands(reading)
+
+    def _read_commands(self, reading: Reading) -> None:
         books: Any = self._client.info("commandstats")
-        reading.received = net["total_net_input_bytes"] - self._overhead[0]
-        reading.sent = net["total_net_output_bytes"] - self._overhead[1]
         for name, book in books.items():
             command = name.removeprefix("cmdstat_")
-            if command == SCRIPTS:
+            if command == "evalsha":
                 reading.calls, reading.server_us = book["calls"], book["usec"]
             elif command not in OWN:
                 reading.commands[command] = (book["calls"], book["usec"])
 
+    def _cpu(self) -> float:
+        books: Any = self._client.info("cpu")
+        return float(books["used_cpu_user"] + books["used_cpu_sys"]) * 1e6
+
     def memory(self) -> int:
-        """Bytes that the server uses now."""
+        """Bytes that the server uses for its data now."""
         books: Any = self._client.info("memory")
         return int(books["used_memory"])
+
+    def settled_memory(self) -> int:
+        """The same once the server has freed, in the background, what was removed."""
+        while True:
+            books: Any = self._client.info("memory")
+            if not books["lazyfree_pending_objects"]:
+                return int(books["used_memory"])
+            time.sleep(0.01)
 
 
 def _count_trips(engine: Engine) -> list[int]:

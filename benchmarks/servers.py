@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any, TypeAlias
 
+import click
 import redis
 
 from tests.support.servers import NoServer, OwnServer, Pool
 
-DEFAULT = ("valkey9", "system-redis")
+Option: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+KINDS = ("valkey9", "system-redis", "redis8")
 
 
 @contextmanager
-def running(names: tuple[str, ...]) -> Iterator[list[OwnServer]]:
-    """Those of the named kinds (`valkey9`, `system-redis`, `redis8`) that this machine has, stopped at the end."""
+def running(names: Sequence[str]) -> Iterator[list[OwnServer]]:
+    """Servers of the named kinds, stopped at the end. None named: the first two that this machine has."""
     pool = Pool()
     try:
-        yield [server for name in names if (server := _start(pool, name)) is not None]
+        found = [name for name in KINDS if not pool.kinds[name].missing]
+        yield [_start(pool, name) for name in names or found[:2]]
     finally:
         pool.close()
 
 
-def _start(pool: Pool, name: str) -> OwnServer | None:
-    if pool.kinds[name].missing:
-        return None
+def _start(pool: Pool, name: str) -> OwnServer:
     server = pool.get(name)
     if not isinstance(server, OwnServer):
         raise NoServer(f"{name} is no server of this machine's own")
@@ -34,3 +37,12 @@ def _start(pool: Pool, name: str) -> OwnServer | None:
 def connected(server: OwnServer) -> redis.Redis:
     """A plain redis-py client on the socket that the engines use."""
     return redis.Redis.from_url(server.unix_url)
+
+
+servers_option: Option = click.option(
+    "--server", "kinds", multiple=True, type=click.Choice(KINDS), help="Default: the first two that this machine has."
+)
+
+
+def rounds_option(default: int) -> Option:
+    return click.option("--rounds", type=click.IntRange(1), default=default, show_default=True)
