@@ -4,7 +4,7 @@ PYTEST_ARGS ?= -n 2 --dist loadgroup
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: test check demo clean
+.PHONY: test check demo bench clean
 
 test: $(VENV)/.test
 	$(BIN)/pytest $(PYTEST_ARGS)
@@ -14,6 +14,9 @@ check: $(VENV)/.check
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/pytest -q tests/contract
+
+bench: $(VENV)/.test
+	$(BIN)/python -m benchmarks
 
 demo: $(VENV)/.embedded
 	$(BIN)/python -m redisq demo

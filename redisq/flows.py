@@ -16,10 +16,23 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from redisq.calls import Call, Commands, Flow, Handle, Kind, NoQueue, Wait, consume, operate, produce
+from redisq.calls import (
+    Call,
+    Commands,
+    Flow,
+    Handle,
+    HandlerExit,
+    Kind,
+    NoQueue,
+    Wait,
+    broadcast,
+    consume,
+    operate,
+    produce,
+)
 from redisq.calls.consume import Look, Poison, Settlement, Taken
 from redisq.calls.core import Core, Opened, QueueCore, directory
-from redisq.errors import IndeterminateWrite, InvalidInput, LeaseLost, OutOfMemory, RedisqError
+from redisq.errors import CorruptRecord, IndeterminateWrite, InvalidInput, LeaseLost, OutOfMemory, RedisqError
 from redisq.frontend import Registry
 from redisq.ids import nonce as new_nonce
 from redisq.model import (
@@ -40,6 +53,7 @@ from redisq.values import Duration, boolean, duration_ms, integer, text
 
 T = TypeVar("T")
 D = TypeVar("D")
+D_contra = TypeVar("D_contra", contravariant=True)
 _log = logging.getLogger("redisq")
 
 LOOK_EVERY = 2.0
@@ -227,7 +241,7 @@ def exchange(
     return (yield from take_after_exchange(JobClaims(core, lease_ms), first, limit, seconds))
 
 
-class Claims(Protocol[D]):
+class Claims(Protocol[D_contra]):
     """How one kind of queue hands out work and takes it back: what the stories of takers are told with."""
 
     @property
@@ -238,10 +252,10 @@ class Claims(Protocol[D]):
 
     def take(self, limit: int, look: Look) -> Call[Taken]: ...
     def set_aside(self, undecodable: Sequence[Poison]) -> Call[Any]: ...
-    def hand_back(self, deliveries: Sequence[D]) -> Call[Any]: ...
-    def renew(self, delivery: D) -> Call[Any]: ...
-    def fail(self, delivery: D, error: Exception, *, final: bool = False) -> Call[Any]: ...
-    def ack(self, delivery: D, result: Any) -> Call[Any]: ...
+    def hand_back(self, deliveries: Sequence[D_contra]) -> Call[Any]: ...
+    def renew(self, delivery: D_contra) -> Call[Any]: ...
+    def fail(self, delivery: D_contra, error: Exception, *, final: bool = False) -> Call[Any]: ...
+    def ack(self, delivery: D_contra, result: Any) -> Call[Any]: ...
 
 
 class JobClaims:
@@ -334,7 +348,7 @@ def _hand_back(claims: Claims[D], deliveries: Sequence[D]) -> Flow[None]:
     try:
         yield claims.hand_back(deliveries)
     except RedisqError as error:
-        _log.warning("%d interrupted deliveries were not handed back, their leases have to run out: %s", len(deliveries), error)
+        _log.warning("%d deliveries were not handed back, so their leases have to run out: %s", len(deliveries), error)
 
 
 def ack_many(core: QueueCore, deliveries: Sequence[Delivery]) -> Flow[list[Ack]]:
@@ -401,9 +415,7 @@ def process(
     return True
 
 
-def _handle(
-    claims: Claims[D], delivery: D, handler: Callable[[D], Any], lease: float, every: float
-) -> Flow[None]:
+def _handle(claims: Claims[D], delivery: D, handler: Callable[[D], Any], lease: float, every: float) -> Flow[None]:
     try:
         result = yield Handle(handler, delivery, lambda: claims.renew(delivery), lease, every)
     except LeaseLost:
@@ -411,8 +423,10 @@ def _handle(
     except Exception as error:
         yield claims.fail(delivery, error)
         raise
-    except BaseException:
+    except BaseException as error:
         yield from _hand_back(claims, [delivery])
+        if isinstance(error, HandlerExit):
+            raise GeneratorExit from error
         raise
     try:
         settled = claims.ack(delivery, result)
@@ -450,7 +464,7 @@ def purge(core: QueueCore, state: JobState | str, *, name: str | None = None, er
 
     Custom ids go on blocking for the policy's `dedup`, from the job's end, or from now when it never finished.
     """
-    allowed = (JobState.READY, JobState.SCHEDULED, *TERMINAL)
+    allowed = (JobState.READY, JobState.SCHEDULED, JobState.BLOCKED, *TERMINAL)
     return (yield from _bulk(core, "purge", operate.terminal_state(state, allowed), name, error))
 
 
@@ -495,10 +509,17 @@ def delete(core: QueueCore, *, force: bool = False) -> Flow[None]:
     """
     boolean("force", force)
     while not (yield from use(core, lambda: operate.delete_once(core, force))):
+        done = 0
         for state in TERMINAL:
-            yield from purge(core, state)
-    yield Commands(("HDEL", core.directory, core.entry))
+            done += (yield from purge(core, state)).done
+        if not done:
+            raise CorruptRecord(f"queue {core.name} has too many damaged jobs for one step: see check, and remove them")
     core.opened = Opened.NO
+    yield Commands(("HDEL", core.directory, core.entry))
+    # whoever made it anew meanwhile may have listed it before that
+    (there,) = yield Commands(("EXISTS", core.root))
+    if there:
+        yield Commands(("HSET", core.directory, core.entry, "1"))
 
 
 def wait_result(core: QueueCore, id: str, timeout: Duration | None) -> Flow[Any]:
@@ -508,28 +529,37 @@ def wait_result(core: QueueCore, id: str, timeout: Duration | None) -> Flow[Any]
     unknown or removed, the built-in TimeoutError when the time is up, SchemaMismatch for a result of another type.
     """
     id, seconds = text("id", id), seconds_of(timeout, "timeout")
-    stop = None if seconds is None else time.monotonic() + seconds
+    stop = math.inf if seconds is None else time.monotonic() + seconds
     nonce = new_nonce()
-    block = 0.0
-    while True:
-        call = operate.outcome(core, id, nonce, RESULT_WAIT_MS)
-        yield from settle_terms(core, writes=False)
-        ended = yield Wait(f"{core.root}:w:{nonce}", block, call) if block > 0 else call
-        if ended is not None:
-            return operate.result_of(core, id, *ended)
-        left = math.inf if stop is None else stop - time.monotonic()
-        if left <= 0:
-            raise TimeoutError(f"job {id} of queue {core.name} did not finish within {seconds:g} s")
-        block = min(LOOK_EVERY, left)
+    yield from settle_terms(core, writes=False)
+    try:
+        block = 0.0
+        while True:
+            left = stop - time.monotonic()
+            # the last look takes this waiter off the list
+            call = operate.outcome(core, id, nonce, RESULT_WAIT_MS if left > 0 else 0)
+            ended = yield Wait(f"{core.root}:w:{nonce}", block, call) if block > 0 and left > 0 else call
+            if ended is not None:
+                return operate.result_of(core, id, *ended)
+            if left <= 0:
+                raise TimeoutError(f"job {id} of queue {core.name} did not finish within {seconds:g} s")
+            block = min(LOOK_EVERY, stop - time.monotonic())
+    except BaseException as error:
+        if not isinstance(error, Exception | GeneratorExit):
+            yield operate.outcome(core, id, nonce, 0)
+        raise
 
 
-def queues(registry: Registry[Any]) -> Flow[list[QueueInfo]]:
+def queues(registry: Registry[Any, Any]) -> Flow[list[QueueInfo]]:
     """The queues of a namespace, by name; one that is listed but not there (yet, or any more) is left out."""
     (listed,) = yield Commands(("HKEYS", directory(registry.namespace)))
     found: list[QueueInfo] = []
     for entry in sorted(entry.decode() for entry in listed):
         kind, _, name = entry.partition(":")
+        info = None
         if kind == "jobs":
             info = yield operate.info_if_there(registry.core(name))
-            found += [] if info is None else [info]
+        elif kind == "events":
+            info = yield broadcast.info_if_there(registry.event_core(name))
+        found += [] if info is None else [info]
     return found

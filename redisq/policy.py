@@ -6,7 +6,6 @@ go by the same numbers.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
@@ -18,6 +17,7 @@ from redisq.model import TERMINAL, History, JobState
 from redisq.values import Duration, duration_ms, integer, number
 
 MAX_ATTEMPTS = 1_000_000
+_PRIME = 2**32 - 5
 
 
 class Backoff:
@@ -105,9 +105,11 @@ def _power(factor: float, exponent: int) -> float:
 
 
 def _chance(id: str, attempt: int) -> float:
-    """0…1 from the id and the attempt, the same in lua/lib/retry.lua."""
-    digest = hashlib.sha1(f"{id}:{attempt}".encode(), usedforsecurity=False).hexdigest()
-    return int(digest[:8], 16) / 2**32
+    """0 to below 1 from the id and the attempt, by the very steps of lua/lib/retry.lua."""
+    hash = 0
+    for byte in f"{id}:{attempt}".encode() + bytes(3):
+        hash = (hash * 1664525 + byte + 1) % _PRIME
+    return hash / _PRIME
 
 
 class Keep:

@@ -115,6 +115,10 @@ class Handle:
         self.every = every
 
 
+class HandlerExit(BaseException):
+    """A handler raised GeneratorExit. Thrown into a flow, that would close its inner flows instead of telling them."""
+
+
 Step: TypeAlias = "Call[Any] | Wait | Sleep | Commands | Handle"
 Flow: TypeAlias = Generator[Step, Any, T]
 """A story of several steps. The driver sends each step's result in, or throws its error, cancellation included."""

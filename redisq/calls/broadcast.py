@@ -35,7 +35,7 @@ class Encoded(NamedTuple):
 
 
 class Emitted(NamedTuple):
-    """What one emission did. `present` are ids whose event is there already; with `unswept` ids nothing was done yet."""
+    """What one emission did. `present`: ids whose event is there already; with `unswept` ids nothing was done."""
 
     events: list[Event]
     present: list[str]

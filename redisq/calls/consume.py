@@ -124,7 +124,7 @@ def give_back(core: QueueCore, nonce: str) -> Call[int]:
     return Call("give_back", script("jobs/give_back"), core.root, [nonce], int, kind=Kind.WRITE, missing=lambda: 0)
 
 
-def begin(core: QueueCore, delivery: Delivery) -> Item:
+def begin(delivery: Delivery) -> Item:
     """Marks a lease as started: from now on its lapse counts as an attempt."""
     return ["b", delivery.id, delivery.token, "", ""]
 

@@ -44,9 +44,7 @@ _FAILURES = {"p": ObligationStatus.PENDING, "d": ObligationStatus.DEAD}
 _FINAL = "!"
 
 
-def take(
-    core: EventCore, subscription: Subscription, limit: int, lease_ms: int, look: Look = Look.ONCE
-) -> Call[Taken]:
+def take(core: EventCore, subscription: Subscription, limit: int, lease_ms: int, look: Look = Look.ONCE) -> Call[Taken]:
     """One bounded pass: recover what lapsed, claim up to `limit`."""
     fresh = nonce()
     return Call(
@@ -106,6 +104,11 @@ def settle_many(core: EventCore, operation: str, items: Sequence[Settlement]) ->
                    lambda: [Ack.GONE for _ in items])  # fmt: skip
 
 
+def hand_back(core: EventCore, deliveries: Sequence[EventDelivery]) -> Call[list[Any]]:
+    """Releases several deliveries."""
+    return settle_many(core, "release", [Released(each) for each in deliveries])
+
+
 def set_aside(core: EventCore, subscription: Subscription, undecodable: Sequence[Poison]) -> Call[list[Any]]:
     """Ends obligations whose payload does not decode: dead, each with the reason."""
     args: list[Argument] = [1, subscription.name, subscription.generation]
@@ -122,7 +125,7 @@ def ack(core: EventCore, delivery: EventDelivery) -> Call[Ack]:
     subscription was removed) or `gone` (no such event now, which is no proof that this attempt resolved it). Raises
     LeaseLost for a stale token, EventNotActive when the event settled first.
     """
-    return _settle_one(core, "ack", delivery, delivery, lambda word: _ACKS[_good(core, delivery, word, gone=False)],
+    return _settle_one(core, "ack", delivery, lambda word: _ACKS[_good(core, delivery, word, gone=False)],
                        lambda: Ack.GONE)  # fmt: skip
 
 
@@ -136,7 +139,7 @@ def fail(
     EventNotActive when the event settled first.
     """
     item = Failed(delivery, error, retry_in, final)
-    return _settle_one(core, "fail", delivery, item, lambda word: _failure(_good(core, delivery, word)), None)
+    return _settle_one(core, "fail", item, lambda word: _failure(_good(core, delivery, word)), None)
 
 
 def release(core: EventCore, delivery: EventDelivery, *, delay: Duration = 0) -> Call[None]:
@@ -148,7 +151,7 @@ def release(core: EventCore, delivery: EventDelivery, *, delay: Duration = 0) ->
     def decode(word: str) -> None:
         _good(core, delivery, word)
 
-    return _settle_one(core, "release", delivery, Released(delivery, delay), decode, None)
+    return _settle_one(core, "release", Released(delivery, delay), decode, None)
 
 
 def renew(core: EventCore, delivery: EventDelivery, lease: Duration = LEASE) -> Call[Renewal]:
@@ -198,9 +201,7 @@ def _claim(
     return [subscription.name, subscription.generation, nonce, core.fence, limit, lease_ms, _LOOKS[look]]
 
 
-def _taken(
-    core: EventCore, subscription: Subscription, nonce: str, lease_ms: int, reply: list[Any]
-) -> Taken:
+def _taken(core: EventCore, subscription: Subscription, nonce: str, lease_ms: int, reply: list[Any]) -> Taken:
     now, first, most, more, soonest, ids, headers, bodies, attempts, stops = reply
     deliveries: list[EventDelivery] = []
     undecodable: list[Poison] = []
@@ -247,7 +248,6 @@ def _taken(
 def _settle_one(
     core: EventCore,
     operation: str,
-    delivery: EventDelivery,
     item: Settlement,
     decode: Callable[[str], T],
     missing: Callable[[], T] | None,

@@ -60,7 +60,7 @@ def event(core: EventCore, id: str, reply: Sequence[Any]) -> Event | None:
         settled_ms=optional(settled),
         recipients=tuple(
             _recipient(name, generation, outcomes.get(generation), removals.get(generation))
-            for name, generation in _members(parts)
+            for name, generation in members(parts)
         ),
     )
 
@@ -85,12 +85,12 @@ def own(core: EventCore, subscription: Any) -> Subscription:
     return subscription
 
 
-def _members(parts: Sequence[bytes | None]) -> list[tuple[bytes, bytes]]:
+def members(parts: Sequence[bytes | None]) -> list[tuple[bytes, bytes]]:
     """Name and generation of each member of a roster, in order of subscription."""
     if not parts or parts[0] is None:
         return []
-    items = _unpacked(parts[0])
-    members = {generation: name for name, generation in _pairs(items)}
+    generations, _, names = parts[0].partition(b";")
+    members = dict(zip(generations.split(b",") if generations else (), _unpacked(names), strict=True))
     for change in parts[1:]:
         if change is None:
             continue

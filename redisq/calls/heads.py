@@ -10,10 +10,14 @@ from urllib.parse import unquote
 from redisq import detail
 from redisq.model import Attempt, ErrorDetail, JobState, Outcome, Transition
 
-_PRESENT = re.compile(rb"([wWcdxq])(\d{0,16}),?(\d{0,16}),?(\d{0,16})(?:([|!])(.+))?", re.DOTALL)
+_NUMBER = rb"(\d{0,16}(?!\d))"
+_PRESENT = re.compile(rb"([wWcdxq])%b(?:,%b)?(?:,%b)?(?:([|!])(.+))?" % (_NUMBER, _NUMBER, _NUMBER), re.DOTALL)
+_LAST = re.compile(rb"([a-zA-Z]),(\d{1,16}),([a-zA-Z]),(\d*),([^,]*),(\d{1,16}),([suSU]),(\d{1,16}),([^,]*)", re.DOTALL)
 _LEASE = re.compile(rb"([^,]*),(\d{1,16}),([suSU]),(\d{1,16}),[^,]*")
 _CREATED = re.compile(rb"(\d{1,16})(d?)")
-_TAIL = re.compile(rb"(-?\d{0,16}),?(\d{0,16}),?(\d{0,16}),?([a-zA-Z]*),?(?:\d*:\d*(?:/\d*:\d*){3})?,?\d{0,16}")
+_TAIL = re.compile(rb"(-?\d*),?(\d*),?(\d*),?([a-zA-Z]*),?([\d:/]*),?(\d*)")
+_KEEP = re.compile(rb"|\d*:\d*(?:/\d*:\d*){3}")
+_DIGITS = 16
 
 STATES = {
     "r": JobState.READY, "s": JobState.SCHEDULED, "l": JobState.LEASED, "c": JobState.COMPLETED,
@@ -71,11 +75,13 @@ class Lease(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def fixed(tail: bytes) -> Fixed:
-    options, _, name = tail.partition(b";")
+    options, end, name = tail.partition(b";")
     match = _TAIL.fullmatch(options)
-    if match is None:
+    if not end or match is None:
         raise ValueError("the options in its head are damaged")
-    priority, most, timeout, _ = match.groups()
+    priority, most, timeout, _, keep, size = match.groups()
+    if priority == b"-" or not _KEEP.fullmatch(keep) or max(map(len, (priority, most, timeout, size))) > _DIGITS:
+        raise ValueError("the options in its head are damaged")
     return Fixed(
         name.decode(),
         int(priority or 0),
@@ -105,7 +111,10 @@ def head(data: bytes) -> Head:
 
 
 def _last(data: bytes, folded: bool) -> Last:
-    verb, _, taken, at, attempt, state, _, worker = data.decode().split(",")
+    found = _LAST.fullmatch(data)
+    if found is None:
+        raise ValueError("the last settlement in its head is damaged")
+    verb, at, state, _, _, attempt, _, taken, worker = (part.decode(errors="replace") for part in found.groups())
     return Last(verb, int(taken), int(at), int(attempt), state, unquote(worker), folded)
 
 
@@ -185,7 +194,9 @@ def _outcome(last: Last) -> str | None:
 
 
 def _failure(last: Last, error: bytes) -> ErrorDetail | None:
-    return error_of(error) if last.verb in _FAILURES else None
+    if last.verb not in _FAILURES or (last.verb == "l" and last.state == "x"):
+        return None
+    return error_of(error)
 
 
 def _rows(data: bytes) -> list[tuple[int, list[str], bytes]]:

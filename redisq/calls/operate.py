@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from typing import Any, NamedTuple, TypeVar
 
 from redisq.calls import Argument, Call, Kind, heads as texts
@@ -36,6 +37,10 @@ _COUNTED = (
 BULK_SLICE = 100
 """Jobs that one script call of a bulk operation looks at."""
 
+# the places of lua/lib/listing.lua and lua/jobs/list.lua
+_SCORED = rb"-?(?:inf|\d+(?:\.\d+)?(?:e[+-]?\d+)?)\|.*"
+_PLACE = re.compile(rb"(?:%s)?" % _SCORED, re.DOTALL)
+_READY_PLACE = re.compile(rb"(?:[zh]%s|l(?:-?\d+)?)?" % _SCORED, re.DOTALL)
 _SWEPT = ("due", "lapsed", "retention", "dedup")
 _LISTED = tuple(JobState)
 
@@ -94,16 +99,16 @@ def alter(core: Core, policy: P) -> Call[P]:
 
 def pause(core: QueueCore) -> Call[None]:
     """Stop handing out jobs, for every consumer, until `resume`; offers and settlements go on."""
-    return _pause(core, "pause", 1)
+    return Call("pause", script("jobs/pause"), core.root, [1], _nothing, kind=Kind.WRITE)
 
 
 def resume(core: QueueCore) -> Call[None]:
-    """End a pause and wake the takers that wait."""
-    return _pause(core, "resume", 0)
+    """End a pause and wake the takers that wait. A queue that is not there is not made by this."""
+    return Call("resume", script("jobs/pause"), core.root, [0], _nothing, kind=Kind.WRITE, missing=lambda: None)
 
 
-def _pause(core: QueueCore, operation: str, on: int) -> Call[None]:
-    return Call(operation, script("jobs/pause"), core.root, [on], lambda _: None, kind=Kind.WRITE)
+def _nothing(_: Any) -> None:
+    return None
 
 
 def cancel(core: QueueCore, id: str) -> Call[Cancel]:
@@ -346,6 +351,8 @@ def _from_cursor(cursor: str, wanted: JobState | None) -> tuple[JobState, bytes]
     try:
         word, place = base64.b64decode(cursor, b"-_", validate=True).split(b" ", 1)
         state = JobState(word.decode())
+        if not (_READY_PLACE if state is JobState.READY else _PLACE).fullmatch(place):
+            raise ValueError
     except (binascii.Error, ValueError, TypeError):
         raise InvalidInput("cursor is not one that a page of this listing gave") from None
     if wanted is not None and state is not wanted:

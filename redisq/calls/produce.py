@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -29,6 +29,15 @@ _DUPLICATE = {
     "R": JobState.READY, "S": JobState.SCHEDULED, "L": JobState.LEASED, "C": JobState.COMPLETED,
     "D": JobState.DEAD, "X": JobState.CANCELLED, "Q": JobState.QUARANTINED, "M": None,
 }  # fmt: skip
+
+
+class Sized(Protocol):
+    @property
+    def size(self) -> int:
+        """The bytes that it takes on the wire, about."""
+
+
+S = TypeVar("S", bound=Sized)
 
 
 class Encoded(NamedTuple):
@@ -68,9 +77,9 @@ def checked_id(job: NewJob) -> str | None:
     return None if job.id is None else text("id", job.id)
 
 
-def chunks(jobs: Sequence[Encoded]) -> list[list[Encoded]]:
-    """In order, each of at most 1,000 jobs and 4 MiB (a single larger job alone)."""
-    result: list[list[Encoded]] = []
+def chunks(jobs: Sequence[S]) -> list[list[S]]:
+    """In order, each of at most 1,000 jobs (or events) and 4 MiB (a single larger one alone)."""
+    result: list[list[S]] = []
     size = 0
     for job in jobs:
         if not result or len(result[-1]) == CHUNK_JOBS or size + job.size > CHUNK_BYTES:

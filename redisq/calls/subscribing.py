@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,15 +19,15 @@ from redisq.model import DamagedRecord, DeadObligation, Page, Subscription, Subs
 from redisq.scripts import script
 from redisq.values import integer, text
 
-AT_ONCE = 20
+AT_ONCE = 10
 """Subscriptions that one script call looks at."""
 
 
 def subscribe(core: EventCore, name: str) -> Call[Subscription]:
     """Register a name for the events emitted from now on; the same name again returns the same generation.
 
-    Durable: it outlives its takers, and owes every event until `unsubscribe`. Raises CapacityExceeded when the queue has
-    1,000 other active names.
+    Durable: it outlives its takers, and owes every event until `unsubscribe`. Raises CapacityExceeded when the queue
+    has 1,000 other active names.
     """
     args: list[Argument] = [text("name", name), nonce(), core.fence]
     return Call("subscribe", script("events/subscribe"), core.root, args,
@@ -105,11 +106,9 @@ def _dead(
     if broken is not None or body is None or outcome is None:
         reason = "what is left of it is incomplete" if broken is None else broken.decode(errors="replace")
         return DamagedRecord(id=event_id, queue=core.name, reason=reason, raw=body or b"")
-    value: Any = body
-    try:
+    value: Any = body  # its raw bytes, unless they decode
+    with contextlib.suppress(Undecodable):
         value = core.codec.decode(body)
-    except Undecodable:
-        pass  # its raw bytes are what can be shown
     return DeadObligation(
         event_id=event_id,
         name=subscription.name,
