@@ -240,3 +240,19 @@ def test_process_one_acks_or_fails(open_events: OpenEvents, clock: ManualClock) 
     assert queue.process_one(billing, lambda delivery: seen.append(delivery.attempt))
     assert seen == [3]
     assert queue.get(event.id) is None
+
+
+def test_a_discarded_retry_leaves_the_other_dead_to_the_sweep(
+    open_events: OpenEvents, clock: ManualClock, swept: Sweep
+) -> None:
+    queue = open_events(dead_retention=10)
+    billing = queue.subscribe("billing")
+    first, second = queue.emit("a"), queue.emit("b")
+    for _ in range(2):
+        queue.fail(taken(queue, billing), "no", final=True)
+    assert queue.retry(billing, first.id)
+    assert queue.discard(billing, first.id)
+    clock.advance(10)
+    swept(queue)
+    assert queue.get(second.id) is None
+    assert queue.dead(billing).items == []

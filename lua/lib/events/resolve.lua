@@ -129,11 +129,12 @@ function M.dead(each, gen, at, attempt, token, reason)
   counted(each, at)
 end
 
--- The listing of a dead obligation ends.
+-- The listing of a dead obligation ends; a retried one had left it before.
 function M.unlist(gen, id)
+  local listed = redis.call("ZSCORE", gen.key.dead, id) and 1 or 0
   plan.add("ZREM", gen.key.dead, id)
   plan.add("HDEL", gen.key.error, id)
-  if redis.call("ZCARD", gen.key.dead) <= 1 then plan.add("ZREM", queue.key.mort, gen.g) end
+  if redis.call("ZCARD", gen.key.dead) <= listed then plan.add("ZREM", queue.key.mort, gen.g) end
 end
 
 function M.commit()
