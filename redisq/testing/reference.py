@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from redisq.errors import ConfigurationConflict, InvalidInput, LeaseLost, QueueNotEmpty
+from redisq.errors import InvalidInput, LeaseLost, QueueNotEmpty
 from redisq.ids import IdMaker
 from redisq.model import (
     TERMINAL,
@@ -58,6 +58,7 @@ from redisq.model import (
 )
 from redisq.policy import MAX_ATTEMPTS, Keep, QueuePolicy, keep_wire
 from redisq.testing.clock import ManualClock
+from redisq.testing.guard import Guard
 from redisq.values import Duration, duration_ms, integer, metadata, text, time_ms
 
 T = TypeVar("T")
@@ -149,16 +150,18 @@ class ReferenceQueue:
     ) -> None:
         self.name = text("name", name)
         self.clock = clock
-        self._declared = policy
-        self._used = self._wrote = self._unproven = False
         self._type = type
         self._worker = worker
-        self._store = _Store(make_id or _one_id(IdMaker()))
+        self._join(_Store(make_id or _one_id(IdMaker())), policy)
+
+    def _join(self, store: _Store, policy: QueuePolicy | None) -> None:
+        self._store = store
+        self._guard = Guard(self.name, store, QueuePolicy, policy)
 
     def client(self, *, policy: QueuePolicy | None = None, type: Any = Any, worker: str = "") -> ReferenceQueue:
         """Another client of this queue."""
         other = self.__class__(self.name, self.clock, policy, type=type, worker=worker)
-        other._store = self._store
+        other._join(self._store, policy)
         return other
 
     # -- producing
@@ -188,7 +191,7 @@ class ReferenceQueue:
             self._check_new(job)
         if not jobs:
             return []
-        self._write(creates=True)
+        self._guard.write(creates=True)
         return [self._offer(job, self.clock.now_ms) for job in jobs]
 
     def _check_new(self, new: NewJob) -> None:
@@ -269,7 +272,7 @@ class ReferenceQueue:
         self._own(deliveries)
         if not deliveries:
             return []
-        self._write()
+        self._guard.write()
         call, lease_ms = _Call(self.clock.now_ms), self._lease_ms(lease)
         return [self._in_batch(each, partial(self._renew, call, each, lease_ms)) for each in deliveries]
 
@@ -306,7 +309,7 @@ class ReferenceQueue:
                 _check_failed(each)
             elif isinstance(each, Released):
                 duration_ms("delay", each.delay)
-        self._write()
+        self._guard.write()
         call = _Call(self.clock.now_ms)
         answers = [self._in_batch(each.delivery, partial(self._settle, call, each)) for each in settlements]
         taken = self._take(call, limit, self._lease_ms(lease), started) if limit else []
@@ -317,7 +320,7 @@ class ReferenceQueue:
         """Mark live leases as started, so that their lapse counts as an attempt."""
         deliveries = list(deliveries)
         self._own(deliveries)
-        self._write()
+        self._guard.write()
         for delivery in deliveries:
             job = self._store.jobs.get(delivery.id)
             if job is not None and self._live(job, delivery, self.clock.now_ms):
@@ -557,19 +560,19 @@ class ReferenceQueue:
 
     def get(self, id: str) -> Job | None:
         text("id", id)
-        self._read()
+        self._guard.read()
         job = self._store.jobs.get(id)
         return None if job is None else self._view(job)
 
     def attempts(self, id: str) -> list[Attempt]:
         text("id", id)
-        self._read()
+        self._guard.read()
         job = self._store.jobs.get(id)
         return [] if job is None else job.ledger[-self._policy.attempt_cap :]
 
     def history(self, id: str) -> JobHistory:
         text("id", id)
-        self._read()
+        self._guard.read()
         job = self._store.jobs.get(id)
         # choice: a queue that records no history shows none, also what it recorded before
         recorded = self._policy.history is not History.OFF
@@ -582,7 +585,7 @@ class ReferenceQueue:
         self, *, state: JobState | None = None, name: str | None = None, limit: int = 50, cursor: str | None = None
     ) -> Page:
         integer("limit", limit, 1, 1000)
-        self._read()
+        self._guard.read()
         states = list(JobState) if state is None else [_state(state)]
         listed = [job for each in states for job in self._listing(each) if name is None or job.name == name]
         # the cursor names all that was shown: what stayed is then shown once, whatever changed between two pages
@@ -593,11 +596,11 @@ class ReferenceQueue:
         return Page(items=[self._view(job) for job in page], cursor=more)
 
     def counts(self) -> dict[JobState, int]:
-        self._read()
+        self._guard.read()
         return {state: len(self._in_state(state)) for state in JobState}
 
     def info(self) -> QueueInfo:
-        self._read()
+        self._guard.read()
         next_ready = max(self._store.ready, key=lambda job: job.priority, default=None)
         return QueueInfo(
             kind="jobs",
@@ -611,7 +614,7 @@ class ReferenceQueue:
     def errors(self, state: JobState) -> list[ErrorGroup]:
         if _state(state) not in TERMINAL:
             raise InvalidInput(f"only finished jobs are grouped by error, not {state}")
-        self._read()
+        self._guard.read()
         groups: dict[tuple[str, str], list[int]] = {}
         for job in self._in_state(_state(state)):
             if job.error is not None and job.finished_ms is not None:
@@ -625,7 +628,7 @@ class ReferenceQueue:
 
     def cancel(self, id: str) -> Cancel:
         text("id", id)
-        self._write()
+        self._guard.write()
         job = self._store.jobs.get(id)
         if job is None:
             return Cancel.UNKNOWN
@@ -642,7 +645,7 @@ class ReferenceQueue:
 
     def retry(self, id: str) -> bool:
         text("id", id)
-        self._write()
+        self._guard.write()
         job = self._store.jobs.get(id)
         if job is None or job.state not in (JobState.DEAD, JobState.QUARANTINED):
             return False
@@ -654,7 +657,7 @@ class ReferenceQueue:
 
     def promote(self, id: str) -> bool:
         text("id", id)
-        self._write()
+        self._guard.write()
         job = self._store.jobs.get(id)
         if job is None or job.state is not JobState.SCHEDULED:
             return False
@@ -664,7 +667,7 @@ class ReferenceQueue:
 
     def remove(self, id: str) -> bool:
         text("id", id)
-        self._write()
+        self._guard.write()
         job = self._store.jobs.get(id)
         if job is None or job.state is JobState.LEASED:
             return False
@@ -674,7 +677,7 @@ class ReferenceQueue:
     def retry_many(self, state: JobState, *, name: str | None = None, error: str | None = None) -> Bulk:
         if _state(state) not in (JobState.DEAD, JobState.QUARANTINED):
             raise InvalidInput(f"only dead and quarantined jobs can be retried, not {state}")
-        self._write()
+        self._guard.write()
         # choice: the one that finished first comes first
         matching = [job.id for job in reversed(self._matching(state, name, error))]
         return Bulk(done=sum(self.retry(id) for id in matching), vanished=0)
@@ -682,31 +685,29 @@ class ReferenceQueue:
     def purge(self, state: JobState, *, name: str | None = None, error: str | None = None) -> Bulk:
         if _state(state) is JobState.LEASED:
             raise InvalidInput(f"{state} jobs can't be purged")
-        self._write()
+        self._guard.write()
         matching = self._matching(state, name, error)
         for job in matching:
             self._remove(job, self.clock.now_ms)
         return Bulk(done=len(matching), vanished=0)
 
     def pause(self) -> None:
-        self._write(creates=True)
+        self._guard.write(creates=True)
         self._store.paused = True
 
     def resume(self) -> None:
-        self._write()
+        self._guard.write()
         self._store.paused = False
 
     def alter(self, policy: QueuePolicy) -> QueuePolicy:
-        self._write(creates=True)
-        old = self._policy
-        self._store.policy = {**old.stored, **policy.given}
+        old = self._guard.alter(policy)
         if "keep" in policy.given:
             self._store.excess |= {(job.name, job.state) for job in self._store.jobs.values() if job.state in TERMINAL}
         return old
 
     def maintain(self, limit: int = 100) -> Maintenance:
         integer("limit", limit, 1, 1000)
-        self._write()
+        self._guard.write()
         store, call = self._store, _Call(self.clock.now_ms)
         done = {"lapsed": self._recover(call, limit), "due": self._promote_due(call, limit)}
         self._prune(call)
@@ -723,10 +724,10 @@ class ReferenceQueue:
         return Maintenance(processed=sum(done.values()), pending=pending, by_category=done)
 
     def delete(self, force: bool = False) -> None:
-        self._write()
+        self._guard.write()
         if not force and any(job.state not in TERMINAL for job in self._store.jobs.values()):
             raise QueueNotEmpty(f"{self.name} still holds live jobs")
-        self._used = self._wrote = False
+        self._guard.forget()
         old = self._store
         old.exists, old.paused, old.policy = False, False, None
         old.jobs.clear()
@@ -805,47 +806,15 @@ class ReferenceQueue:
             detail = ErrorDetail(detail.type)
         return _cut(detail, DETAIL_BYTES)
 
-    # -- the policy, and the guard at the door of every method
-
     @property
     def _policy(self) -> QueuePolicy:
-        stored = self._store.policy
-        return QueuePolicy.from_stored(QueuePolicy.DEFAULTS if stored is None else stored)
-
-    def _read(self) -> None:
-        """The first use of the queue: what this client declares must be what is stored, if anything is."""
-        # choice: a queue that does not exist is not used yet
-        if self._store.exists and not self._used:
-            self._hold()
-            self._used, self._unproven = True, self._store.policy is None
-
-    def _write(self, *, creates: bool = False) -> None:
-        """The first write stores what this client declares, or proves it if nothing was stored at the first use."""
-        created = creates and not self._store.exists
-        self._store.exists |= creates
-        self._read()
-        if not self._store.exists or (self._wrote and not created):
-            return
-        # choice: a queue that another client deleted and a third one made anew keeps what they say
-        if self._store.policy is None and self._declared is not None:
-            self._store.policy = self._declared.stored
-        elif self._unproven:
-            self._hold()
-        self._wrote = True
-
-    def _hold(self) -> None:
-        stored, declared = self._store.policy, self._declared
-        if stored is None or declared is None:
-            return
-        different = sorted(name for name, value in declared.given.items() if stored[name] != value)
-        if different:
-            raise ConfigurationConflict(f"{self.name} is stored with another {', '.join(different)}")
+        return self._guard.policy
 
     # -- small helpers
 
     def _single(self, delivery: Delivery, verb: Callable[[_Call], T]) -> T:
         self._own([delivery])
-        self._write()
+        self._guard.write()
         call = _Call(self.clock.now_ms)
         answer = verb(call)
         self._prune(call)
