@@ -7,11 +7,11 @@ second walk names again is real.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from redisq.calls import Commands, Flow
-from redisq.calls.core import QueueCore
+from redisq.calls.core import Core, QueueCore
 from redisq.calls.heads import Head, head, lease
 
 _HASHES = (
@@ -34,7 +34,9 @@ def walk(core: QueueCore) -> Flow[list[str]]:
 
 def examine(core: QueueCore) -> Flow[tuple[list[str], list[bytes]]]:
     """As `walk`, and the ids of jobs that `repair` may be able to mend."""
-    problems: list[str] = yield from _types(core)
+    problems: list[str] = yield from foreign_types(
+        core, [("", "hash"), *typed(_HASHES, _SETS), *((name, "list") for name in (*_LISTS, "bell"))]
+    )
     if problems:
         return problems, []
     columns: dict[str, Column] = {}
@@ -212,11 +214,14 @@ class _Snapshot:
                 yield f"{_job(id)} is to be removed by age, and is not finished"
 
 
-def _types(core: QueueCore) -> Flow[list[str]]:
-    """Keys of a foreign type, and keys that would expire."""
-    wanted = {name: kind for names, kind in ((_HASHES, "hash"), (_SETS, "zset"), (_LISTS, "list")) for name in names}
+def typed(hashes: Sequence[str], sets: Sequence[str]) -> list[tuple[str, str]]:
+    return [*((name, "hash") for name in hashes), *((name, "zset") for name in sets)]
+
+
+def foreign_types(core: Core, wanted: Sequence[tuple[str, str]]) -> Flow[list[str]]:
+    """Keys of a foreign type among those `wanted`, and keys that would expire. The root has no name."""
     problems = []
-    for name, kind in {"": "hash", **wanted, "bell": "list"}.items():
+    for name, kind in wanted:
         key = f"{core.root}:{name}" if name else core.root
         found, ttl = yield Commands(("TYPE", key), ("PTTL", key))
         if found.decode() not in ("none", kind):

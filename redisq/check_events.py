@@ -12,7 +12,7 @@ from typing import NamedTuple
 from redisq.calls import Commands, Flow
 from redisq.calls.core import EventCore
 from redisq.calls.events import members
-from redisq.check import Column, scan, shown
+from redisq.check import Column, foreign_types, scan, shown, typed
 
 _HASHES = ("ev", "body", "subs", "gens", "cursor", "roster", "refs", "was", "dropped", "broken")
 _SETS = ("log", "deadlines", "archives", "retiring", "due", "mort", "seen")
@@ -43,14 +43,14 @@ class Facts(NamedTuple):
 
 def walk(core: EventCore) -> Flow[list[str]]:
     """The broken invariants of an event queue, one sentence each; empty when all is well."""
-    problems: list[str] = yield from _types(core, [("", "hash"), ("idle", "set"), *_kinds(_HASHES, _SETS)])
+    problems: list[str] = yield from foreign_types(core, [("", "hash"), ("idle", "set"), *typed(_HASHES, _SETS)])
     if problems:
         return problems
     columns = yield from _columns(core, _HASHES, _SETS)
     own: dict[bytes, dict[str, Column]] = {}
     for g in columns["gens"]:
-        names = [(f"{name}:{g.decode()}", kind) for name, kind in _kinds(_OWN_HASHES, _OWN_SETS)]
-        foreign = yield from _types(core, names)
+        names = [(f"{name}:{g.decode()}", kind) for name, kind in typed(_OWN_HASHES, _OWN_SETS)]
+        foreign = yield from foreign_types(core, names)
         problems += foreign
         if not foreign:
             found = yield from _columns(core, _OWN_HASHES, _OWN_SETS, f":{g.decode()}")
@@ -67,22 +67,6 @@ def walk(core: EventCore) -> Flow[list[str]]:
                 problems.append(f"{_event(id)}: its outcomes hold a {kind.decode()}")
     (block,) = yield Commands(("HGET", core.root, "block"))
     return [*problems, *_Snapshot(columns, own, outcomes, block or b"").problems()]
-
-
-def _kinds(hashes: Sequence[str], sets: Sequence[str]) -> list[tuple[str, str]]:
-    return [*((name, "hash") for name in hashes), *((name, "zset") for name in sets)]
-
-
-def _types(core: EventCore, wanted: list[tuple[str, str]]) -> Flow[list[str]]:
-    problems = []
-    for name, kind in wanted:
-        key = f"{core.root}:{name}" if name else core.root
-        found, ttl = yield Commands(("TYPE", key), ("PTTL", key))
-        if found.decode() not in ("none", kind):
-            problems.append(f"key {key} holds a {found.decode()} where a {kind} belongs")
-        elif ttl >= 0:
-            problems.append(f"key {key} would expire in {ttl} ms: nothing of a queue may")
-    return problems
 
 
 def _columns(core: EventCore, hashes: Sequence[str], sets: Sequence[str], end: str = "") -> Flow[dict[str, Column]]:
