@@ -1,7 +1,6 @@
 # make test and make check need nothing but Python >= 3.11: servers come as wheels, no Docker, no system package.
 PYTHON ?= python3
-# once more what failed: processes, signals and connections on a busy machine; the summary lists each such test
-PYTEST_ARGS ?= -n 2 --dist loadgroup --reruns 2
+PYTEST_ARGS ?= -n 2 --dist loadgroup
 VENV := .venv
 BIN := $(VENV)/bin
 

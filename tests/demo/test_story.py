@@ -47,7 +47,7 @@ def test_an_interrupted_run_leaves_no_worker_and_no_key(own_server: OwnServer) -
         with running, running.stderr as progress:
             assert b" of 3,000 " in progress.readline()
             running.send_signal(signal.SIGINT)
-            assert progress.read().endswith(b"Aborted!\n")
-        assert running.returncode == 1
+            assert progress.read().endswith(b"Error: interrupted\n")
+        assert running.returncode == 130
         assert client.keys() == []
         assert len(client.client_list()) == before
