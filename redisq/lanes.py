@@ -42,6 +42,11 @@ class Held:
         self.context: Context | None = None
         self.cancelled = self.stopped = self.lost = False
 
+    @property
+    def called_off(self) -> bool:
+        """Whether it was told to end, for whatever reason."""
+        return self.cancelled or self.stopped or self.lost
+
     def tell_cancelled(self) -> None:
         """Somebody asked for the job's cancel; its outcome still counts."""
         if not self.cancelled:
@@ -107,7 +112,7 @@ class Lane:
         """The settlements that go into one exchange."""
         size = count = 0
         for item in self.items[:MAX_BATCH]:
-            size += len(item[4]) if isinstance(item[4], str | bytes) else 0
+            size += len(item[3]) if len(item) > 3 and isinstance(item[3], str | bytes) else 0
             if size > MAX_ITEM_BYTES and count:
                 break
             count += 1

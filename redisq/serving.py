@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import sys
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias
@@ -29,6 +29,7 @@ from redisq.lanes import Held, Lane, cancel_soon, shares
 from redisq.model import Ack, Failure, JobState, Renewal
 from redisq.sources import Answers, Item
 from redisq.transport import AsyncSender
+from redisq.turns import Turn
 
 Task: TypeAlias = "asyncio.Task[None]"
 _log = logging.getLogger("redisq.worker")
@@ -243,20 +244,21 @@ class Service:
 
     def _begun(self, lane: Lane, begins: list[Held], answers: Sequence[Ack | Failure]) -> int:
         """Starts what was begun; returns how many."""
-        count = 0
+        started: deque[Held] = deque()
         for held, answer in zip(begins, answers, strict=True):
             if not isinstance(answer, Failure):
                 lane.held.pop(held.delivery.token, None)
             elif self._stopping or held.delivery.token not in lane.held:
                 lane.items.append(lane.source.released(held.delivery))
             else:
-                self._start(held)
-                count += 1
-        return count
+                started.append(held)
+        self._start(started)
+        return len(started)
 
     def _receive(self, lane: Lane, taken: Taken, slots: int, elapsed: float) -> int:
         """Starts what was taken, or puts it behind; returns how many of the slots are in use now."""
-        used, now = 0, time.monotonic()
+        started: deque[Held] = deque()
+        now = time.monotonic()
         if taken.deliveries or taken.undecodable:
             lane.learn_lease(taken.lease, elapsed)
         for each in _in_order(taken):
@@ -268,13 +270,13 @@ class Service:
                 continue
             lane.poison = 0
             lane.held[each.token] = held
-            if used < slots:
-                used += 1
-                self._start(held)
+            if len(started) < slots:
+                started.append(held)
             else:
                 held.behind_since = now
                 lane.behind.append(held)
-        return used
+        self._start(started)
+        return len(started)
 
     def _accept(self, lane: Lane, each: Any, ends: float) -> Held | None:
         """A job that somebody here can run; others are set aside."""
@@ -321,11 +323,32 @@ class Service:
 
     # --- running ------------------------------------------------------------------------------------------------------
 
-    def _start(self, held: Held) -> None:
-        if held.seconds is not None:
-            held.deadline = time.monotonic() + held.seconds
-        self._running.add(held)
-        held.task = _task(self._work(held))
+    def _start(self, chosen: deque[Held]) -> None:
+        for held in chosen:
+            if held.seconds is not None:
+                held.deadline = time.monotonic() + held.seconds
+        self._running.update(chosen)
+        self._run_on(chosen)
+
+    def _run_on(self, chosen: deque[Held]) -> None:
+        if chosen:
+            # as the first of `_running` says that it runs in it, somebody holds the task
+            chosen[0].task = asyncio.create_task(self._run(chosen))
+
+    async def _run(self, chosen: deque[Held]) -> None:
+        """Runs handlers in turn. One that waits keeps this task; then another takes over the rest."""
+        task = asyncio.current_task()
+        try:
+            while chosen:  # until it is passed on
+                held = chosen.popleft()
+                held.task = task
+                await Turn(self._work(held), lambda: self._pass_on(chosen))
+        finally:
+            self._pass_on(chosen)
+
+    def _pass_on(self, chosen: deque[Held]) -> None:
+        self._run_on(chosen.copy())
+        chosen.clear()
 
     async def _work(self, held: Held) -> None:
         """Runs one handler and notes the item that settles its job."""
@@ -346,6 +369,8 @@ class Service:
         """None when the lease is lost: then nothing of this run counts."""
         source, delivery = held.lane.source, held.delivery
         try:
+            if held.called_off:
+                raise asyncio.CancelledError  # before it began
             result = await self._call(held)
         except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 - all of it is the job's failure
             return None if held.lost else self._failure(held, error)
@@ -534,10 +559,3 @@ async def _end(tasks: set[Task]) -> None:
         cancel_soon(task)
     if tasks:
         await asyncio.wait(set(tasks))
-
-
-def _task(story: Coroutine[Any, Any, None]) -> Task:
-    """A task that, where Python can, runs up to its first real wait at once: a short handler never meets the loop."""
-    if sys.version_info >= (3, 12):
-        return asyncio.Task(story, loop=asyncio.get_running_loop(), eager_start=True)
-    return asyncio.create_task(story)

@@ -29,7 +29,7 @@ from redisq.model import (
 from redisq.values import duration_ms
 
 Item: TypeAlias = list[Any]
-"""One settlement to send: its second part is the id, its third the token, its fifth the data."""
+"""One settlement to send: its second part is the id, its third the token, its fourth, if any, the data."""
 Answers: TypeAlias = list[Ack | Failure]
 
 
@@ -104,16 +104,18 @@ class JobSource:
         return consume.progress(self._core, delivery, data)
 
     def done(self, delivery: Delivery, result: Any) -> Item:
+        if result is None:
+            return consume.success(delivery)
         return consume.settlement(self._core, Done(delivery, result))
 
     def failed(self, delivery: Delivery, error: Any, *, retry_in: Any = None, final: bool = False) -> Item:
         return consume.settlement(self._core, Failed(delivery, error, retry_in, final))
 
     def released(self, delivery: Delivery | Poison, delay: float = 0) -> Item:
-        return ["r", delivery.id, delivery.token, duration_ms("delay", delay), ""]
+        return [f"r{duration_ms('delay', delay)}", delivery.id, delivery.token]
 
     def quarantined(self, delivery: Delivery | Poison, kind: str, reason: str) -> Item:
-        return ["q", delivery.id, delivery.token, "", to_wire(ErrorDetail(kind, reason))]
+        return ["q+", delivery.id, delivery.token, to_wire(ErrorDetail(kind, reason))]
 
     def begun(self, delivery: Delivery) -> Item:
         return consume.begin(delivery)
@@ -159,7 +161,7 @@ class EventSource:
         starts: int,  # noqa: ARG002 - leases on events carry no such mark
         look: Look = Look.ONCE,
     ) -> Call[tuple[Answers, Taken]]:
-        settlements = [item[4] for item in items]
+        settlements = [item[3] for item in items]
         return deliveries.exchange(self._core, self._own, settlements, limit, deliveries.LEASE * 1000, look)
 
     def renew(self, held: Sequence[EventDelivery], lease_ms: int) -> Call[list[Renewal | Ack]]:
@@ -195,4 +197,4 @@ class EventSource:
 
 
 def _item(delivery: EventDelivery | Poison, settlement: Any) -> Item:
-    return ["", delivery.id, delivery.token, "", settlement]
+    return ["", delivery.id, delivery.token, settlement]

@@ -2,7 +2,7 @@
 -- FLAGS  allow-oom
 -- KEYS   root: head body meta lease leased sched ready ranked ghost bell broken completed dead cancelled quarantined
 --        groups aging seen result error attempts history progress waiters group:* w:*
--- ARGV   now slot number, nonce floor limit lease starts worker, then per settlement: verb id token extra data
+-- ARGV   now slot number, nonce floor limit lease starts worker, then per settlement: what id token [data]
 -- REPLY  answer words of the settlements, the reply of a take
 -- REFUSES NOQUEUE CORRUPT STALE
 -- MOVES  leased -> completed; leased -> scheduled; leased -> ready; leased -> dead; leased -> cancelled;

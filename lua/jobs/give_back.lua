@@ -23,19 +23,19 @@ local function releases()
   taken = string.match(taken, "^[%w,!]*;(.*)$") or taken
   local first, start = string.match(taken, "^(%d+)|()")
   local ids = first and pack.unlist(taken, start) or {}
-  local items = {}
+  local whats, tokens = {}, {}
   for i = 1, #ids do
-    items[i] = { "r", ids[i], number.text(first + i - 1) .. "-" .. ARGV[queue.first], "", "" }
+    whats[i], tokens[i] = "r", number.text(first + i - 1) .. "-" .. ARGV[queue.first]
   end
-  return items
+  return { whats = whats, ids = ids, tokens = tokens, data = {} }
 end
 
 return queue.run(function()
   local refusal = queue.open({}, { "first", "paused" })
   if refusal then return refusal end
-  local items = releases()
-  if #items == 0 then plan.add("HSET", KEYS[1], queue.slot(), closed()) end
-  settle.run(items, closed)
+  local given = releases()
+  if #given.ids == 0 then plan.add("HSET", KEYS[1], queue.slot(), closed()) end
+  settle.run(given, closed)
   plan.commit()
-  return #items
+  return #given.ids
 end)

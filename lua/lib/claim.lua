@@ -72,44 +72,57 @@ function M.again(at, answer)
   return reply(first, text(stop), "0", "", ids, heads, column("body", ids), metas)
 end
 
--- Whether a candidate can be handed out; damaged ones are set aside.
+-- What the producer fixed of a candidate, and its attempts so far; a damaged one is set aside.
 local function usable(id, head_text)
+  local fixed = head_text and head.unsettled(head_text)
+  if fixed then return fixed, 0 end
   local job = head_text and head.parse(id, head_text)
-  if job and job.waiting then return job end
+  if job and job.waiting then return job.fixed, job.attempts end
   aside.set(id, head_text and "its head is damaged" or "it is ready but has no head")
 end
 
--- How many of the peeked jobs are dealt with in this pass, which of them are good, and whether the bytes ended it.
+-- How many of the peeked jobs are dealt with in this pass; the good ones of them, as columns; whether bytes ended it.
 local function choose(peeked)
   local texts = column("head", peeked.ids)
-  local jobs, bytes = {}, 0
+  local jobs, n, bytes = { ids = {}, heads = {}, attempts = {}, meta = false }, 0, 0
   for i = 1, #peeked.ids do
-    local job = usable(peeked.ids[i], texts[i])
-    if job then
-      bytes = bytes + (job.fixed.size or SMALL)
-      if bytes > BYTES and #jobs > 0 and job.fixed.size then return i - 1, jobs, true end
-      jobs[#jobs + 1] = job
+    local id = peeked.ids[i]
+    local fixed, attempts = usable(id, texts[i])
+    if fixed then
+      bytes = bytes + (fixed.size or SMALL)
+      if bytes > BYTES and n > 0 and fixed.size then return i - 1, jobs, true end
+      n = n + 1
+      jobs.ids[n], jobs.heads[n], jobs.attempts[n] = id, texts[i], attempts
+      jobs.meta = jobs.meta or fixed.meta
     end
   end
   return #peeked.ids, jobs, false
 end
 
-local function listed(jobs)
-  local ids, texts, with_meta = {}, {}, false
-  for i = 1, #jobs do
-    ids[i], texts[i] = jobs[i].id, jobs[i].head
-    with_meta = with_meta or jobs[i].fixed.meta
-  end
-  return ids, texts, column("body", ids), with_meta and column("meta", ids) or {}
-end
-
 -- Leaves out jobs whose bytes are gone.
-local function whole(jobs, bodies)
-  local good = {}
-  for i = 1, #jobs do
-    if bodies[i] then good[#good + 1] = jobs[i] else aside.set(jobs[i].id, "its payload is gone") end
+local function whole(jobs)
+  local good = { ids = {}, heads = {}, attempts = {}, bodies = {}, meta = jobs.meta }
+  for i = 1, #jobs.ids do
+    if jobs.bodies[i] then
+      for _, each in ipairs({ "ids", "heads", "attempts", "bodies" }) do table.insert(good[each], jobs[each][i]) end
+    else
+      aside.set(jobs.ids[i], "its payload is gone")
+    end
   end
   return good
+end
+
+-- Reads what else is handed out with the jobs.
+local function complete(jobs)
+  jobs.bodies = column("body", jobs.ids)
+  for i = 1, #jobs.ids do
+    if not jobs.bodies[i] then
+      jobs = whole(jobs)
+      break
+    end
+  end
+  jobs.metas = jobs.meta and column("meta", jobs.ids) or {}
+  return jobs
 end
 
 local function grant(want, jobs, first, stop)
@@ -117,11 +130,12 @@ local function grant(want, jobs, first, stop)
   local started = "," .. lease.tail("s", queue.now, want.worker)
   local waits = "," .. lease.tail("u", queue.now, want.worker)
   local nonce, n = "-" .. want.nonce .. ",", 0
-  for i = 1, #jobs do
-    leases[n + 1] = jobs[i].id
-    local tail = i <= want.starts and started or waits
-    leases[n + 2] = text(first + i - 1) .. nonce .. text(jobs[i].attempts + 1) .. tail
-    leased[n + 1], leased[n + 2] = stop, jobs[i].id
+  local ids, attempts = jobs.ids, jobs.attempts
+  for i = 1, #ids do
+    local id, tail = ids[i], i <= want.starts and started or waits
+    leases[n + 1] = id
+    leases[n + 2] = text(first + i - 1) .. nonce .. text(attempts[i] + 1) .. tail
+    leased[n + 1], leased[n + 2] = stop, id
     n = n + 2
   end
 end
@@ -139,27 +153,24 @@ function M.run(at, answered)
   if refusal then return refusal end
 
   local peeked = ready.peek(want.limit)
-  local count, jobs, heavy = choose(peeked)
-  local ids, texts, bodies, metas = listed(jobs)
-  local sound = whole(jobs, bodies)
-  if #sound < #jobs then
-    jobs = sound
-    ids, texts, bodies, metas = listed(jobs)
-  end
+  local count, chosen, heavy = choose(peeked)
+  local jobs = complete(chosen)
+  local got = #jobs.ids
   local first, stop = stamp.next(want.floor), text(queue.ms + want.lease)
   ready.pop(peeked, count)
-  if #jobs > 0 then
+  if got > 0 then
     grant(want, jobs, first, stop)
     wake.due("leased", queue.ms + want.lease)
-    plan.add("HSET", KEYS[1], "stamp", text(first + #jobs - 1), queue.slot(),
-      queue.remembered(answered .. text(first) .. "|" .. pack.list(ids), queue.ms + want.lease))
+    plan.add("HSET", KEYS[1], "stamp", text(first + got - 1), queue.slot(),
+      queue.remembered(answered .. text(first) .. "|" .. pack.list(jobs.ids), queue.ms + want.lease))
   end
   wake.hush(false)
   if heavy or #peeked.ids == want.limit and ready.more_than(count) then wake.work() end
   plan.commit()
-  local more = #jobs < want.limit and not heavy
-    and (lapsed == bound or promoted == bound or peeked.bounded or #jobs < #peeked.ids)
-  return reply(text(first), stop, more and "1" or "0", #jobs == 0 and recover.next() or "", ids, texts, bodies, metas)
+  local more = got < want.limit and not heavy
+    and (lapsed == bound or promoted == bound or peeked.bounded or got < #peeked.ids)
+  return reply(text(first), stop, more and "1" or "0", got == 0 and recover.next() or "",
+    jobs.ids, jobs.heads, jobs.bodies, jobs.metas)
 end
 
 return M

@@ -13,8 +13,8 @@ function M.max_attempts(job)
   return job.fixed.max or tonumber(queue.root.max_attempts)
 end
 
-local function acked(job, held, extra, data)
-  if extra == "+" then
+local function acked(job, held, data)
+  if data then
     plan.add("HSET", queue.filled("result"), job.id, data)
     job.result = data
   end
@@ -41,16 +41,16 @@ local function waits(job, verb, held, wait)
   return "r"
 end
 
-local function failed(job, held, extra, data)
+local function failed(job, held, wait, data)
   ledger.failure(job, data)
   if held.cancel then return ended(job, "f", held, "x") end
-  if extra == "!" or held.attempt >= M.max_attempts(job) then return ended(job, "f", held, "d") end
-  return waits(job, "f", held, tonumber(extra) or retry.delay(queue.root.backoff, job.id, held.attempt))
+  if wait == "!" or held.attempt >= M.max_attempts(job) then return ended(job, "f", held, "d") end
+  return waits(job, "f", held, tonumber(wait) or retry.delay(queue.root.backoff, job.id, held.attempt))
 end
 
-local function released(job, held, extra)
+local function released(job, held, wait)
   if held.cancel then return ended(job, "r", held, "x") end
-  return waits(job, "r", held, tonumber(extra) or 0)
+  return waits(job, "r", held, tonumber(wait) or 0)
 end
 
 local function begin(id, held)
@@ -59,23 +59,23 @@ local function begin(id, held)
   return "b"
 end
 
--- Settles a job by the lease that it is held under.
-function M.settle(job, item, held)
-  local verb, extra, data = item[1], item[4], item[5]
+-- Settles a job by the lease that it is held under; `wait` and `data` as in lib/settle.
+function M.settle(job, verb, wait, data, held)
   if verb == "b" then return begin(job.id, held) end
   move.unlease(job.id)
-  if verb == "r" and not held.cancel then return released(job, held, extra) end
+  if verb == "r" and not held.cancel then return released(job, held, wait) end
   job.attempts = held.attempt
-  if verb == "a" then return acked(job, held, extra, data) end
-  if verb == "f" then return failed(job, held, extra, data) end
-  if verb == "r" then return released(job, held, extra) end
+  if verb == "a" then return acked(job, held, data) end
+  if verb == "f" then return failed(job, held, wait, data) end
+  if verb == "r" then return released(job, held, wait) end
   ledger.failure(job, data)
   return ended(job, "q", held, "q")
 end
 
--- The answer to a token that holds no lease now: its own verb's first answer again, or lost.
-function M.again(job, item)
-  local last, verb, token = job.last, item[1], item[3]
+-- The answer to a token that holds no lease now, from the job's last settlement, or the token of an ack just made: its
+-- own verb's first answer again, or lost.
+function M.again(last, verb, token)
+  if type(last) == "string" then last = { verb = "a", token = last } end
   if not last or token == "" or last.token ~= token or last.verb ~= verb then return "L" end
   if verb == "a" then return "B" end
   return last.state .. last.due

@@ -24,13 +24,16 @@ function M.of(state, name)
   return group.usable and group or nil
 end
 
--- Puts a job into its group.
-function M.join(group, score, id)
+-- Counts one more job in a group; its first one lists it.
+function M.count(group)
   if group.size == 0 then plan.add("HSET", queue.key.groups, group.field, "") end
   group.size = group.size + 1
-  local list = plan.of("ZADD", group.key)
-  local n = #list
-  list[n + 1], list[n + 2] = score, id
+end
+
+-- Puts a job into its group.
+function M.join(group, score, id)
+  M.count(group)
+  plan.add("ZADD", group.key, score, id)
 end
 
 -- A group that lost its last job is no longer listed.
@@ -44,11 +47,16 @@ local function unlist_empty()
   end
 end
 
+-- Takes jobs out of their group.
+function M.quit_all(group, ids)
+  group.left = true
+  plan.append("ZREM", group.key, ids)
+  plan.after(unlist_empty)
+end
+
 -- Takes a job out of its group.
 function M.quit(group, id)
-  group.left = true
-  plan.add("ZREM", group.key, id)
-  plan.after(unlist_empty)
+  M.quit_all(group, { id })
 end
 
 return M

@@ -85,6 +85,16 @@ function M.parse(id, head)
   return parse_present(job, sub(head, 1, first - 1)) and job or nil
 end
 
+-- What the producer fixed of a job that waits, or is leased, and was never settled; nil for any other head.
+function M.unsettled(head)
+  local created, start = match(head, "^[wW];(%d+)d?;()")
+  if not created or #created > DIGITS then return nil end
+  local tail = sub(head, start)
+  local fixed = tails[tail]
+  if fixed == nil then fixed = M.tail(tail) end
+  return fixed or nil
+end
+
 -- What the producer fixed of a job, from its head; nil when that is damaged.
 function M.fixed(head)
   local _, second = find(head, "^[^;]*;%d+d?;")
@@ -110,11 +120,6 @@ function M.format(job)
   if not last then return job.letter .. counts(job) .. rest end
   return job.letter .. counts(job) .. job.mark .. last.verb .. "," .. last.at .. "," .. last.state .. "," .. last.due
     .. "," .. last.lease .. rest
-end
-
--- The same for a job whose first settlement is a good end: nothing but its lease is to be kept.
-function M.completed(job, attempt, at, lease_text)
-  return "c" .. attempt .. "|a," .. at .. ",c,," .. lease_text .. sub(job.head, job.first)
 end
 
 -- The letter of a waiting job.

@@ -46,18 +46,15 @@ end
 -- Into the terminal state of `letter`, as of `at`.
 function M.finish(job, letter, at)
   job.letter, ended = letter, true
-  job.gone = not retention.finish(job, at)
+  job.gone = not retention.finish(job.id, job.fixed, letter, at, job.result or job.failure)
   if not job.gone then write(job) end
 end
 
--- As `finish` after a first attempt that succeeded now; `lease_text` is what it was held by.
-function M.complete(job, attempt, lease_text)
-  job.letter, ended = "c", true
-  job.gone = not retention.finish(job, queue.ms)
-  if job.gone then return end
-  local list = plan.of("HSET", queue.key.head)
-  local n = #list
-  list[n + 1], list[n + 2] = job.id, head.completed(job, attempt, queue.now, lease_text)
+-- Ends the leases of jobs that reach a terminal state by another way than `finish` (lib/success).
+function M.end_leases(ids)
+  ended = true
+  plan.append("HDEL", queue.key.lease, ids)
+  plan.append("ZREM", queue.key.leased, ids)
 end
 
 function M.done()

@@ -2,9 +2,15 @@
 local M = {}
 
 function M.list(items)
-  local parts = {}
+  local parts, prefixes = {}, {}    -- most are of one length, and a number as text costs
   for i = 1, #items do
-    parts[i] = #items[i] .. ":" .. items[i]
+    local item = items[i]
+    local prefix = prefixes[#item]
+    if not prefix then
+      prefix = #item .. ":"
+      prefixes[#item] = prefix
+    end
+    parts[i] = prefix .. item
   end
   return table.concat(parts)
 end

@@ -34,11 +34,22 @@ function M.of(command, key)
   return list
 end
 
--- Appends up to six arguments; without a variable number of them, which costs a table.
+-- Appends up to six arguments; without a variable number of them, which costs a table. Setting a nil would cost the
+-- growth of one.
 function M.add(command, key, a, b, c, d, e, f)
   local list = M.of(command, key)
   local n = #list
-  list[n + 1], list[n + 2], list[n + 3], list[n + 4], list[n + 5], list[n + 6] = a, b, c, d, e, f
+  list[n + 1] = a
+  if b then list[n + 2] = b end
+  if c then list[n + 3], list[n + 4] = c, d end
+  if e then list[n + 5], list[n + 6] = e, f end
+end
+
+-- Appends a whole list of arguments.
+function M.append(command, key, items)
+  local list = M.of(command, key)
+  local n = #list
+  for i = 1, #items do list[n + i] = items[i] end
 end
 
 -- Fails on a key of a foreign type before anything is written; notes how large it is.

@@ -12,36 +12,32 @@ local GROUPS = 1000
 local OWNED = { "body", "head", "meta", "result", "error", "attempts", "history", "progress" }
 local text = number.text
 
-local function append(command, key, ids)
-  local list = plan.of(command, key)
-  local n = #list
-  for i = 1, #ids do list[n + i] = ids[i] end
-end
-
 -- Plans the end of all that the columns and the index of their state hold of some jobs.
 local function drop(ids, state)
   for i = 1, #OWNED do
-    if queue.here[OWNED[i]] then append("HDEL", queue.key[OWNED[i]], ids) end
+    if queue.here[OWNED[i]] then plan.append("HDEL", queue.key[OWNED[i]], ids) end
   end
   if not state then return end
-  append("ZREM", queue.key[state], ids)
-  if queue.here.aging then append("ZREM", queue.key.aging, ids) end
+  plan.append("ZREM", queue.key[state], ids)
+  if queue.here.aging then plan.append("ZREM", queue.key.aging, ids) end
 end
 
--- Plans what else the end of a record means: waiters learn of it, a custom id is remembered, its group loses it.
-local function part(id, state, fixed, finished, remember)
-  if queue.here.waiters then waiters.tell(id, "g", "") end
-  if remember and (not fixed or fixed.custom) and finished + tonumber(queue.root.dedup) > queue.ms then
-    plan.add("ZADD", queue.key.seen, text(finished), id)
-  end
-  local group = state and fixed and groups.of(state, fixed.name)
+-- An id that its producer chose goes on blocking until the dedup time has passed.
+local function remember(id, finished)
+  if finished + tonumber(queue.root.dedup) > queue.ms then plan.add("ZADD", queue.key.seen, text(finished), id) end
+end
+
+local function leave_group(id, state, fixed)
+  local group = groups.of(state, fixed.name)
   if group then groups.quit(group, id) end
 end
 
--- Plans the end of a job's record; with `remember`, its custom id goes on blocking until the dedup time has passed.
-function M.forget(id, state, fixed, finished, remember)
+-- Plans the end of a job's record; with `remembered`, its custom id stays known.
+function M.forget(id, state, fixed, finished, remembered)
   drop({ id }, state)
-  part(id, state, fixed, finished, remember)
+  if queue.here.waiters then waiters.tell(id, "g", "") end
+  if remembered and (not fixed or fixed.custom) then remember(id, finished) end
+  if state and fixed then leave_group(id, state, fixed) end
 end
 
 -- Takes a terminal job out of its indexes, for a retry.
@@ -69,19 +65,23 @@ function M.leave_any_group(id)
   until cursor == "0"
 end
 
--- Plans the removal of the records of one state; `scored` alternates ids and index scores. `group` is where they were
--- found, if it was in one: a damaged head does not say it.
-function M.remove(state, scored, group)
-  local ids = {}
-  for i = 1, #scored, 2 do ids[#ids + 1] = scored[i] end
+-- Plans the removal of the records `ids` of one state. `group` is where they were found, if it was in one: a damaged
+-- head does not say it.
+function M.remove(state, ids, group)
   if #ids == 0 then return 0 end
   local heads = redis.call("HMGET", queue.key.head, unpack(ids))
+  local finished
   drop(ids, state)
   for i = 1, #ids do
     local fixed = heads[i] and head.fixed(heads[i])
-    part(ids[i], state, fixed, math.floor(tonumber(scored[i * 2])), true)
-    if group and not fixed then groups.quit(group, ids[i]) end
+    if not fixed or fixed.custom then
+      finished = finished or redis.call("ZMSCORE", queue.key[state], unpack(ids))
+      if finished[i] then remember(ids[i], math.floor(tonumber(finished[i]))) end
+    end
+    if not group and fixed then leave_group(ids[i], state, fixed) end
+    if queue.here.waiters then waiters.tell(ids[i], "g", "") end
   end
+  if group then groups.quit_all(group, ids) end
   return #ids
 end
 
@@ -90,7 +90,7 @@ function M.excess(key, rule, limit)
   local over = rule.count and redis.call("ZCARD", key) - rule.count or 0
   local aged = rule.age and redis.call("ZCOUNT", key, "-inf", "(" .. text(queue.ms - rule.age + 1)) or 0
   local take = math.min(limit, math.max(over, aged))
-  return take > 0 and redis.call("ZRANGE", key, 0, take - 1, "WITHSCORES") or {}
+  return take > 0 and redis.call("ZRANGE", key, 0, take - 1) or {}
 end
 
 -- Prunes a group by a rule, `limit` records at most; returns how many went.

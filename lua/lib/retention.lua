@@ -1,6 +1,7 @@
 -- retention: terminal jobs: their indexes, and the rules that prune them
 --
--- A state's index is scored by finish time, and by arrival inside one millisecond (in 2,048ths).
+-- A state's index is scored by finish time, and by arrival inside one millisecond, in 2,048ths. Five decimals of them
+-- are enough for a double of that size, and 19 digits are the most that a server reads the fast way.
 local number = require("lib.number")
 local queue = require("lib.queue")
 local plan = require("lib.plan")
@@ -12,9 +13,9 @@ local M = {}
 
 local PLACE = { completed = 1, dead = 2, cancelled = 3, quarantined = 4 }
 local PER_MS = 2048
-local FRACTION = 48828125   -- 1 / 2,048 in units of 10^-11
+local FRACTION = 48.828125  -- 1 / 2,048 in units of 10^-5
 
-local text = number.text
+local text, format = number.text, string.format
 local rules = {}            -- rule text -> state's place -> { count, age }
 local arrivals = {}         -- state -> at -> how many 2,048ths are taken
 local ended, transitions = {}, 0    -- where jobs ended in this call, and how many did
@@ -31,19 +32,21 @@ function M.rule(keep, state)
   return parsed[PLACE[state]]
 end
 
+-- How many of the 2,048ths of `at` are taken in the index of `state`.
+local function taken_of(state, at)
+  local newest = redis.call("ZRANGE", queue.key[state], "(" .. text(at + 1), text(at), "BYSCORE", "REV",
+    "LIMIT", 0, 1, "WITHSCORES")
+  return newest[2] and math.floor((tonumber(newest[2]) - at) * PER_MS + 1.5) or 0
+end
+
 -- The score of the next job that ends in `state` at `at`.
 local function arrival(state, at)
-  local taken = arrivals[state] or {}
-  arrivals[state] = taken
-  local place = taken[at]
-  if not place then
-    local newest = redis.call("ZRANGE", queue.key[state], "(" .. text(at + 1), text(at), "BYSCORE", "REV",
-      "LIMIT", 0, 1, "WITHSCORES")
-    place = newest[2] and (tonumber(newest[2]) - at) * PER_MS + 1 or 0
-  end
+  local taken = arrivals[state]
+  local place = taken[at] or taken_of(state, at)
   taken[at] = place + 1
-  place = math.min(place, PER_MS - 1)
-  return (at == queue.ms and queue.now or text(at)) .. string.format(".%011d", place * FRACTION)
+  local whole = at == queue.ms and queue.now or text(at)
+  if place == 0 then return whole end
+  return whole .. format(".%05d", (place < PER_MS and place or PER_MS - 1) * FRACTION + 0.5)
 end
 
 -- A record that finished in the past may stand before what the sweep has passed.
@@ -57,41 +60,67 @@ end
 
 -- Where the jobs of this kind end: found once per call, state and set of options.
 local function end_of(fixed, letter)
-  local ends = fixed.ends
-  if not ends then
-    ends = {}
-    fixed.ends = ends
-  end
-  local found = ends[letter]
-  if not found then
-    local state = groups.state[letter]
-    found = { state = state, rule = M.rule(fixed.keep or queue.root.keep, state), group = groups.of(state, fixed.name) }
-    ends[letter] = found
-    ended[#ended + 1] = found
-    queue.filled(state)
-  end
+  local known = fixed.ends and fixed.ends[letter]
+  if known then return known end
+  local state = groups.state[letter]
+  local found = { state = state, rule = M.rule(fixed.keep or queue.root.keep, state),
+    group = groups.of(state, fixed.name) }
+  fixed.ends = fixed.ends or {}
+  fixed.ends[letter] = found
+  ended[#ended + 1] = found
+  arrivals[state] = arrivals[state] or {}
+  queue.filled(state)
   return found
 end
 
--- Indexes a job that reached a terminal state at `at`; returns false when its rule keeps nothing of it.
-function M.finish(job, at)
-  local fixed = job.fixed
-  local place = end_of(fixed, job.letter)
+-- Indexes a job that reached the terminal state of `letter` at `at`, with its result or failure as the `outcome` if it
+-- has one; returns false when its rule keeps nothing of it.
+function M.finish(id, fixed, letter, at, outcome)
+  local place = end_of(fixed, letter)
   local state, rule = place.state, place.rule
   transitions = transitions + 1
-  if queue.here.waiters then waiters.tell(job.id, job.letter, job.result or job.failure or "") end
+  if queue.here.waiters then waiters.tell(id, letter, outcome or "") end
   if rule.count == 0 then
-    removal.forget(job.id, nil, fixed, at, true)
+    removal.forget(id, nil, fixed, at, true)
     return false
   end
   local score = arrival(state, at)
-  turn_back(state, at)
-  local list = plan.of("ZADD", queue.key[state])
-  local n = #list
-  list[n + 1], list[n + 2] = score, job.id
-  if place.group then groups.join(place.group, score, job.id) end
-  if fixed.keep and rule.age then plan.add("ZADD", queue.filled("aging"), text(at + rule.age), job.id) end
+  if at < queue.ms then turn_back(state, at) end
+  plan.add("ZADD", queue.key[state], score, id)
+  if place.group then groups.join(place.group, score, id) end
+  if fixed.keep and rule.age then plan.add("ZADD", queue.filled("aging"), text(at + rule.age), id) end
   return true
+end
+
+-- Whether the rule of a job that ends in the state of `letter` keeps anything of it.
+function M.keeps(fixed, letter)
+  return end_of(fixed, letter).rule.count ~= 0
+end
+
+-- As `finish` for jobs that complete now; returns for each whether its record stays. Those of one kind are indexed
+-- together.
+function M.complete(ids, fixeds, results)
+  local keeps, same, index, group, members = {}, nil, nil, nil, nil
+  for i = 1, #ids do
+    local id, fixed = ids[i], fixeds[i]
+    if fixed ~= same or not index then
+      local place = end_of(fixed, "c")
+      same, group = fixed, place.group
+      index = place.rule.count ~= 0 and group and not (fixed.keep or queue.here.waiters)
+        and plan.of("ZADD", queue.key.completed)
+      members = index and plan.of("ZADD", group.key)
+    end
+    if index then
+      local score, n, m = arrival("completed", queue.ms), #index, #members
+      index[n + 1], index[n + 2] = score, id
+      members[m + 1], members[m + 2] = score, id
+      groups.count(group)
+      transitions, keeps[i] = transitions + 1, true
+    else
+      keeps[i] = M.finish(id, fixed, "c", queue.ms, results[i])
+    end
+  end
+  return keeps
 end
 
 -- Whether a group holds more than a rule keeps.

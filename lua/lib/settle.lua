@@ -1,11 +1,11 @@
 -- settle: ends leases by ack, fail, release or quarantine, or begins them, each against its own token
 --
--- Arguments per settlement: verb, id, token, extra, data.
---   a ack         data: result bytes when extra is "+"
---   f fail        extra: retry wait in ms, "" for the policy's, "!" for no further attempt; data: detail
---   r release     extra: delay in ms or ""
---   q quarantine  data: detail
---   b begin       marks the lease of a job that waited in its worker as started; ends nothing
+-- Arguments per settlement: what, id, token, and after a what with "+" data. What it is:
+--   a             ack; "a+" with a result, its bytes as the data
+--   f+ wait       fail; wait: ms until the retry, "" for the policy's, "!" for no further attempt; data: detail
+--   r wait        release; wait: ms, or "" for none
+--   q+            quarantine; data: detail
+--   b             begin: marks the lease of a job that waited in its worker as started; ends nothing
 -- Answers, one word each: A acknowledged, B already acknowledged, G gone, L lease lost, ! damaged;
 --   b begun, r ready, s<due> scheduled, d dead, x cancelled, q quarantined.
 local queue = require("lib.queue")
@@ -13,76 +13,90 @@ local plan = require("lib.plan")
 local head = require("lib.head")
 local lease = require("lib.lease")
 local move = require("lib.move")
+local success = require("lib.success")
 local endings = lazy("lib.endings")
 
 local M = {}
 
--- The items that start at argument `from`: { verb, id, token, extra, data }.
+local find, match, sub = string.find, string.match, string.sub
+
+-- The settlements that start at argument `from`, as columns.
 function M.arguments(from)
-  local items = {}
-  for at = from, #ARGV, 5 do
-    items[#items + 1] = { ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4] }
+  local whats, ids, tokens, data = {}, {}, {}, {}
+  local at, n = from, 0
+  while at <= #ARGV do
+    n = n + 1
+    whats[n], ids[n], tokens[n] = ARGV[at], ARGV[at + 1], ARGV[at + 2]
+    at = at + 3
+    if whats[n] ~= "a" and find(whats[n], "+", 1, true) then
+      data[n] = ARGV[at]
+      at = at + 1
+    end
   end
-  return items
+  return { whats = whats, ids = ids, tokens = tokens, data = data }
 end
 
-local function read(items)
-  local ids = {}
-  for i = 1, #items do ids[i] = items[i][2] end
+-- When each lease ends; nil when every lease of the queue ends later than now, so that nobody has to ask.
+local function ends_of(ids)
+  local leased = queue.key.leased
+  local all_ahead = redis.call("ZCOUNT", leased, "-inf", queue.now) == 0
+    and redis.call("ZCARD", leased) == redis.call("HLEN", queue.key.lease)
+  return not all_ahead and redis.call("ZMSCORE", leased, unpack(ids)) or nil
+end
+
+local function read(ids)
   local leases = redis.call("HMGET", queue.key.lease, unpack(ids))
   local heads = redis.call("HMGET", queue.key.head, unpack(ids))
-  local stops = redis.call("ZMSCORE", queue.key.leased, unpack(ids))
+  local stops = ends_of(ids)
   plan.proven[queue.key.lease], plan.proven[queue.key.head], plan.proven[queue.key.leased] = true, true, true
-  return ids, leases, heads, stops
+  return leases, heads, stops
 end
 
--- The plain end of a first attempt, as most jobs have it.
-local function complete(job, attempt, lease_text, item)
-  job.attempts = tonumber(attempt)
-  if item[4] == "+" then
-    plan.add("HSET", queue.filled("result"), job.id, item[5])
-    job.result = item[5]
+-- Ends or begins a live lease in any other way; returns the answer, nil for a token that does not hold it.
+local function settle(settled, job, what, token, data, lease_text)
+  if not (job.waiting and lease.attempt(lease_text, token)) then return nil end
+  local verb, wait = match(what, "^(%a)%+?(.*)$")
+  local answer = endings.settle(job, verb, wait, data, lease.parse(lease_text))
+  if verb ~= "b" then settled[job.id] = not job.gone and job.last end
+  return answer
+end
+
+-- The answer to whatever is not a first success; `lease_text` is nil when the job is not leased now.
+local function other(settled, id, what, token, data, head_text, lease_text)
+  local last = settled[id]
+  if last == nil then
+    local job = head_text and head.parse(id, head_text)
+    if not job then return head_text and "!" or "G" end
+    success.plan()
+    local answer = lease_text and settle(settled, job, what, token, data, lease_text)
+    if answer then return answer end
+    last = job.last
+  elseif last == false then
+    return "G"
   end
-  job.last = { verb = "a", token = item[3] }
-  move.unlease(job.id)
-  move.complete(job, attempt, lease_text)
-  return "A"
+  return endings.again(last, sub(what, 1, 1), token)
 end
 
-local function settle(job, item, lease_text)
-  local attempt = lease.attempt(lease_text, item[3])
-  if not attempt then return nil end
-  if item[1] == "a" and job.mark == "" and job.folded == 0 then return complete(job, attempt, lease_text, item) end
-  return endings.settle(job, item, lease.parse(lease_text))
-end
-
--- Settles the items in their order; returns their answers, joined by commas. `remember` tells what a repeat of the call
--- is to be answered with.
-function M.run(items, remember)
-  local answers, settled = {}, {}
-  if #items == 0 then return "" end
-  local ids, leases, heads, stops = read(items)
-  for i = 1, #items do
-    local id, item = ids[i], items[i]
-    local job, answer = settled[id], nil
-    if job == nil then
-      job = heads[i] and head.parse(id, heads[i])
-      local stop = stops[i] and tonumber(stops[i])
-      if job and job.waiting and leases[i] and stop and stop > queue.ms then
-        answer = settle(job, item, leases[i])
-        if answer and answer ~= "b" then settled[id] = not job.gone and job end
-      end
+-- Settles the columns of arguments in their order; returns the answers, joined by commas. `remember` tells what a
+-- repeat of the call is to be answered with.
+function M.run(given, remember)
+  local answers, settled = {}, {}   -- settled: id -> its settlement of this call (false: gone), or the token of its ack
+  local whats, ids, tokens, data = given.whats, given.ids, given.tokens, given.data
+  if #ids == 0 then return "" end
+  local leases, heads, stops = read(ids)
+  for i = 1, #ids do
+    local id, what, head_text, held, left = ids[i], whats[i], heads[i], leases[i], nil
+    if not head_text or stops and not (stops[i] and tonumber(stops[i]) > queue.ms) then held = nil end
+    if held and (what == "a" or what == "a+") and settled[id] == nil then
+      left = success.add(id, tokens[i], data[i], head_text, held)
     end
-    if answer then
-      answers[i] = answer
-    elseif job then
-      answers[i] = endings.again(job, item)
-    elseif settled[id] == nil and heads[i] then
-      answers[i] = "!"
+    if left == nil then
+      answers[i] = other(settled, id, what, tokens[i], data[i], head_text, held)
     else
-      answers[i] = "G"
+      answers[i], settled[id] = "A", left
     end
   end
+  success.plan()
   answers = table.concat(answers, ",")
   plan.add("HSET", KEYS[1], queue.slot(), remember(answers))
   move.done()

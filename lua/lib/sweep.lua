@@ -31,8 +31,8 @@ local function young(age)
   return "(" .. text(queue.ms - age + 1)
 end
 
-local function remove(state, scored, group)
-  local count = removal.remove(state, scored, group)
+local function remove(state, ids, group)
+  local count = removal.remove(state, ids, group)
   plan.commit()
   return count
 end
@@ -49,16 +49,14 @@ local function past_own_age(limit)
   for i = 1, #ids do
     local job = heads[i] and head.parse(ids[i], heads[i])
     local state = job and groups.state[job.letter]
-    local score = state and redis.call("ZSCORE", queue.key[state], ids[i])
-    if score then
+    if state and redis.call("ZSCORE", queue.key[state], ids[i]) then
       by_state[state] = by_state[state] or {}
       table.insert(by_state[state], ids[i])
-      table.insert(by_state[state], score)
     else
       plan.add("ZREM", queue.key.aging, ids[i])
     end
   end
-  for state, scored in pairs(by_state) do removed = removed + remove(state, scored) end
+  for state, aged in pairs(by_state) do removed = removed + remove(state, aged) end
   plan.commit()
   return removed, due > #ids
 end
@@ -78,22 +76,22 @@ local function past_age(state, age, limit)
   local from, due = score and listing.behind(key, score, id) or 0, redis.call("ZCOUNT", key, "-inf", young(age))
   if limit == 0 or from >= due then return 0, from < due end
   local found = redis.call("ZRANGE", key, from, math.min(due, from + math.max(limit, LOOK)) - 1, "WITHSCORES")
-  local ids, scored, met, passed = {}, {}, 0, nil
+  local ids, aged, met, passed = {}, {}, 0, nil
   for i = 1, #found, 2 do ids[#ids + 1] = found[i] end
   local heads = redis.call("HMGET", queue.key.head, unpack(ids))
   for i = 1, #ids do
     local fixed = heads[i] and head.fixed(heads[i])
     if fixed and fixed.keep then
       passed = found[i * 2] .. "|" .. ids[i]
-    elseif #scored < 2 * limit then
-      scored[#scored + 1], scored[#scored + 2] = ids[i], found[i * 2]
+    elseif #aged < limit then
+      aged[#aged + 1] = ids[i]
     else
       break
     end
     met = i
   end
   if passed then plan.add("HSET", KEYS[1], field, passed) end
-  return remove(state, scored), from + met < due
+  return remove(state, aged), from + met < due
 end
 
 -- What the queue's count rule gives up, group by group.

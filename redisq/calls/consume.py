@@ -126,7 +126,7 @@ def give_back(core: QueueCore, nonce: str) -> Call[int]:
 
 def begin(delivery: Delivery) -> Item:
     """Marks a lease as started: from now on its lapse counts as an attempt."""
-    return ["b", delivery.id, delivery.token, "", ""]
+    return ["b", delivery.id, delivery.token]
 
 
 def progress(core: QueueCore, delivery: Delivery, value: bytes) -> Call[None]:
@@ -331,7 +331,7 @@ def _settle_many(core: QueueCore, operation: str, items: Sequence[Sequence[Argum
 
 
 def _quarantine_item(id: str, token: str, kind: str, reason: str) -> list[Argument]:
-    return ["q", id, token, "", detail.to_wire(ErrorDetail(kind, reason))]
+    return ["q+", id, token, detail.to_wire(ErrorDetail(kind, reason))]
 
 
 def _batch_answer(word: str) -> Ack | Failure:
@@ -342,26 +342,23 @@ def _batch_answer(word: str) -> Ack | Failure:
     return Failure(_FAILURES[word[0]], int(word[1:]) if word[1:] else None)
 
 
+def success(delivery: Delivery) -> Item:
+    """An ack without a result."""
+    return ["a", delivery.id, delivery.token]
+
+
 def settlement(core: QueueCore, item: Any) -> Item:
     """Raises InvalidInput for a delivery of another queue, or a result that can't be stored."""
     delivery = _own(core, _delivery_of(item))
-    if isinstance(item, Delivery):
-        return ["a", delivery.id, delivery.token, "", ""]
+    if isinstance(item, Delivery) or (isinstance(item, Done) and item.result is None):
+        return success(delivery)
     if isinstance(item, Done):
-        if item.result is None:
-            return ["a", delivery.id, delivery.token, "", ""]
-        return [
-            "a",
-            delivery.id,
-            delivery.token,
-            "+",
-            core.results.encode("result", item.result, limit=MAX_RESULT_BYTES),
-        ]
+        return ["a+", delivery.id, delivery.token, core.results.encode("result", item.result, limit=MAX_RESULT_BYTES)]
     if isinstance(item, Failed):
         wait = "" if item.retry_in is None else str(duration_ms("retry_in", item.retry_in))
         final = boolean("final", item.final)
-        return ["f", delivery.id, delivery.token, _NO_RETRY if final else wait, detail.to_wire(item.error)]
-    return ["r", delivery.id, delivery.token, duration_ms("delay", item.delay), ""]
+        return [f"f+{_NO_RETRY if final else wait}", delivery.id, delivery.token, detail.to_wire(item.error)]
+    return [f"r{duration_ms('delay', item.delay)}", delivery.id, delivery.token]
 
 
 def _delivery_of(item: Any) -> Any:

@@ -14,6 +14,8 @@ from tests.contract.heads import LUA, code, modules, scripts
 
 FILES = [*(f"{name}.lua" for name in scripts()), *modules()]
 REDISQ = LUA.parent / "redisq"
+_UNLINKED = re.compile(r"local \w+ = (?:require|lazy)\(|\s*--")
+_FUNCTION = re.compile(r"(?:local )?function ")
 
 
 @pytest.mark.parametrize("path", FILES)
@@ -98,5 +100,11 @@ def test_an_error_of_the_server_reads_as_a_line_of_its_file(name: str) -> None:
         if at > 1:  # what linking adds counts as line 0 of a module, or as the head of the script
             assert line == (LUA / path).read_text(encoding="utf-8").splitlines()[at - 1]
             seen.add(line)
-    own = (LUA / f"{name}.lua").read_text(encoding="utf-8").splitlines()[1:]
-    assert [line for line in own if line not in seen and not line.startswith("local ")] == []
+    own = (LUA / f"{name}.lua").read_text(encoding="utf-8").splitlines()
+    assert [line for line in own if line.strip() and line not in seen and not _UNLINKED.match(line)] == []
+
+
+def test_every_function_of_a_module_is_used_by_some_script() -> None:
+    linked = set().union(*(set(script(name).plain_source.splitlines()) for name in scripts()))
+    functions = [line for path in modules() for line in code(path).splitlines() if _FUNCTION.match(line)]
+    assert [line for line in functions if line not in linked] == []

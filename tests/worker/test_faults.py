@@ -97,7 +97,7 @@ def test_a_settlement_whose_answer_is_lost_is_sent_again(
         async def handle(value: Any) -> Any:
             runs.append(value)
             if value == 0:
-                proxy.eat_replies(1, lambda words: calls("jobs/exchange")(words) and b"a" in words)
+                proxy.eat_replies(1, lambda words: calls("jobs/exchange")(words) and b"a+" in words)
             return value
 
         first = other.offer(0).id
