@@ -87,17 +87,19 @@ def use(core: Core, build: Callable[[], Call[T]]) -> Flow[T]:
 
 def settle_terms(core: Core, *, writes: bool) -> Flow[bool]:
     """Compares this client's declaration with the queue, and stores it before a first write; False: no queue yet."""
-    if core.opened is Opened.NO:
+    # before a first write once more: another client may have deleted the queue since, and a third one made it anew
+    if core.opened is Opened.NO or (writes and not core.settled):
         found = yield operate.open_queue(core)
         if found is None:
             return False
         _adopt(core, found)
-    if writes and not core.settled:
+    if writes and core.opened is Opened.UNDECLARED and core.policy is not None:
         try:
             yield from _create(core)
         except OutOfMemory:
             # a full server must still be drained: the queue goes by what it has until there is room to declare
             return True
+    core.wrote |= writes
     return True
 
 
@@ -110,6 +112,7 @@ def _create(core: Core) -> Flow[None]:
     if made.created:
         yield listed
     _adopt(core, made)
+    core.wrote = True
 
 
 def _adopt(core: Core, found: operate.Settings) -> None:
@@ -514,7 +517,7 @@ def delete(core: QueueCore, *, force: bool = False) -> Flow[None]:
             done += (yield from purge(core, state)).done
         if not done:
             raise CorruptRecord(f"queue {core.name} has too many damaged jobs for one step: see check, and remove them")
-    core.opened = Opened.NO
+    core.opened, core.wrote = Opened.NO, False
     yield Commands(("HDEL", core.directory, core.entry))
     # whoever made it anew meanwhile may have listed it before that
     (there,) = yield Commands(("EXISTS", core.root))

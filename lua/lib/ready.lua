@@ -39,8 +39,7 @@ function M.enter()
     if counter.get("ghosts") > 0 then
       ghosts.mark_live(tail, counter.get("first") + redis.call("LLEN", queue.key.ready))
     end
-    local push = plan.of("RPUSH", queue.key.ready)
-    for i = 1, #tail do push[i] = tail[i] end
+    plan.append("RPUSH", queue.key.ready, tail)
   end
   if #front > 0 then
     local push = plan.of("LPUSH", queue.key.ready)

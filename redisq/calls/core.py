@@ -54,6 +54,7 @@ class Core:
         self.retry_for = retry_for
         self.fence = 0
         self.opened = Opened.NO
+        self.wrote = False
         self.use_codec(self.declared_codec or "json")
 
     def use_codec(self, name: str) -> None:
@@ -74,7 +75,7 @@ class Core:
     @property
     def settled(self) -> bool:
         """Whether a call may go out as it is: compared, and with nothing of its own left to store."""
-        return self.opened is Opened.YES or (self.opened is Opened.UNDECLARED and self.policy is None)
+        return self.opened is not Opened.NO and (self.policy is None or (self.wrote and self.opened is Opened.YES))
 
 
 class QueueCore(Core):

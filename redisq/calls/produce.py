@@ -63,9 +63,11 @@ def encode(core: QueueCore, job: NewJob, id: str) -> Encoded:
 
 def offers(core: QueueCore, jobs: Sequence[Encoded]) -> Call[list[Offer]]:
     """One script call for up to a chunk of jobs: each is stored whole, or all are not."""
-    args: list[Argument] = []
+    # most jobs are due now and have no metadata: then nothing is sent for these
+    width = 5 if any(job.due or job.meta for job in jobs) else 3
+    args: list[Argument] = [width]
     for job in jobs:
-        args += job
+        args += job[:width]
 
     def decode(reply: bytes) -> list[Offer]:
         return [_offer(job.id, letter) for job, letter in zip(jobs, reply.decode(), strict=True)]

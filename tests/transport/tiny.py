@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from redisq.calls import Call, Kind
+from redisq.linker import Line
 from redisq.scripts import Script
 
 # appends who asked to the list at the root, once per slot and number, and answers with how long the list is
@@ -22,7 +23,7 @@ ECHO = "return {ARGV[1], ARGV[2], ARGV[3], ARGV[4]}"
 
 def script(body: str, flags: str = "allow-oom", name: str = "tiny") -> Script:
     lines = [f"-- {name}", *body.strip().splitlines()]
-    return Script(name, flags, lines, [(f"{name}.lua", number) for number in range(1, len(lines) + 1)])
+    return Script(name, flags, [Line(line, f"{name}.lua", number) for number, line in enumerate(lines, 1)])
 
 
 def same(reply: Any) -> Any:
