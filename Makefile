@@ -4,7 +4,7 @@ PYTEST_ARGS ?= -n 2 --dist loadgroup
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: test check demo bench clean
+.PHONY: test check demo bench bench-check faults clean
 
 test: $(VENV)/.test
 	$(BIN)/pytest $(PYTEST_ARGS)
@@ -14,9 +14,17 @@ check: $(VENV)/.check
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/pytest -q tests/contract
+	$(BIN)/python -m benchmarks.budget
 
-bench: $(VENV)/.test
+bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
+
+bench-check: $(VENV)/.check
+	$(BIN)/python -m benchmarks.budget
+
+# minutes of clients, servers and networks that fail, and a judge of what they saw
+faults: $(VENV)/.test
+	$(BIN)/python -m tests.history
 
 demo: $(VENV)/.embedded
 	$(BIN)/python -m redisq demo

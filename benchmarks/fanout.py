@@ -9,13 +9,16 @@ delivery. The goal: an emission at 1,000 subscriptions costs at most 1.2 times w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import click
 import redis
 
 from benchmarks.meter import Meter, Reading
-from benchmarks.servers import connected, running, servers_option
+from benchmarks.report import Spread, machine, save, say, short, table
+from benchmarks.servers import connected, rounds_option, running, servers_option
 from redisq import Engine, EventQueue, Subscription
+from redisq.demo.screen import Progress
 
 SUBSCRIPTIONS = (1, 10, 100, 1000)
 EVENTS = 500
@@ -49,41 +52,73 @@ return 1
 
 @click.command(help=__doc__)
 @servers_option
+@rounds_option(3)
 @click.option("--subscriptions", "counts", multiple=True, type=click.IntRange(1, 1000), default=SUBSCRIPTIONS)
-def main(kinds: tuple[str, ...], counts: tuple[int, ...]) -> None:
+def main(kinds: tuple[str, ...], rounds: int, counts: tuple[int, ...]) -> None:
+    costs: dict[Place, list[Cost]] = {}
     with running(kinds) as servers:
-        for server in servers:
-            click.echo(f"\n{server.name}: µs of server time (commands); bytes")
-            click.echo(
-                f"{'subscriptions':>13} {'':6} {'emit':>16} {'emit of 100':>16} {'bytes/event':>12} {'take+ack':>16}"
-            )
-            for count in counts:
-                for line in _measure(server.unix_url, connected(server), count):
-                    click.echo(line)
+        about = machine(servers)
+        places = [(server, count) for server in servers for count in counts]
+        progress = Progress(rounds * len(places))
+        for number in range(rounds):
+            for step, (server, count) in enumerate(places, 1):
+                for design, cost in _measure(server.unix_url, connected(server), count):
+                    costs.setdefault(Place(server.name, design, count), []).append(cost)
+                progress.update(number * len(places) + step, f"{server.name}, {count:,} subscriptions")
+        progress.end()
+    rows = [_row(place, found) for place, found in costs.items()]
+    heads = list(rows[0])
+    say(table("Events: µs of server time, and commands inside the scripts", heads,
+              [[_cell(row[head]) for head in heads] for row in rows]))  # fmt: skip
+    save("fanout", about, rows)
 
 
-def _measure(url: str, client: redis.Redis, count: int) -> Iterator[str]:
+class Place(NamedTuple):
+    server: str
+    design: str
+    subscriptions: int
+
+
+class Cost(NamedTuple):
+    """Of one emission, of one of a hundred at once, and of one delivery; bytes of an event."""
+
+    one: Reading
+    many: Reading | None
+    size: float
+    delivery: Reading
+
+
+def _measure(url: str, client: redis.Redis, count: int) -> Iterator[tuple[str, Cost]]:
     client.flushall()
     with Engine(url) as engine:
         events = engine.events("fanout", str)
         subscriptions = [events.subscribe(f"subscriber {n}") for n in range(count)]
-        yield _line(count, "redisq", *_redisq(Meter(client, engine), events, subscriptions))
+        yield "redisq", _redisq(Meter(client, engine), events, subscriptions)
     client.flushall()
-    yield _line(count, "naive", *_naive(Meter(client), client, count))
+    yield "naive", _naive(Meter(client), client, count)
 
 
-def _line(count: int, what: str, one: Reading, many: Reading | None, size: float, delivery: Reading) -> str:
-    bulk = "" if many is None else _cost(many, EVENTS)
-    return f"{count:>13} {what:6} {_cost(one, EVENTS):>16} {bulk:>16} {size:>12,.0f} {_cost(delivery, EVENTS):>16}"
+def _row(place: Place, found: list[Cost]) -> dict[str, Any]:
+    many = [each.many for each in found if each.many is not None]
+    return {
+        "server": place.server, "design": place.design, "subscriptions": place.subscriptions,
+        "emit": _us([each.one for each in found]), "emit commands": found[0].one.inner_calls / EVENTS,
+        "emit of 100": _us(many) if many else None, "bytes an event": Spread.of(each.size for each in found),
+        "take and ack": _us([each.delivery for each in found]),
+    }  # fmt: skip
 
 
-def _cost(reading: Reading, events: int) -> str:
-    return f"{reading.server_us / events:,.1f} ({reading.inner_calls / events:,.1f})"
+def _us(readings: list[Reading]) -> Spread:
+    return Spread.of(each.server_us / EVENTS for each in readings)
 
 
-def _redisq(
-    meter: Meter, events: EventQueue[str], subscriptions: list[Subscription]
-) -> tuple[Reading, Reading, float, Reading]:
+def _cell(value: object) -> str:
+    if value is None:
+        return "–"
+    return short(value) if isinstance(value, float) else str(value)
+
+
+def _redisq(meter: Meter, events: EventQueue[str], subscriptions: list[Subscription]) -> Cost:
     events.emit(PAYLOAD)
     one = _repeated(meter, EVENTS, lambda: events.emit(PAYLOAD))
     before = meter.memory()
@@ -94,10 +129,10 @@ def _redisq(
         events.ack_many(events.take_many(subscriptions[0], BATCH))
 
     deliver()
-    return one, many, size, _repeated(meter, EVENTS // BATCH, deliver)
+    return Cost(one, many, size, _repeated(meter, EVENTS // BATCH, deliver))
 
 
-def _naive(meter: Meter, client: redis.Redis, count: int) -> tuple[Reading, None, float, Reading]:
+def _naive(meter: Meter, client: redis.Redis, count: int) -> Cost:
     emit, take, ack = (client.register_script(text) for text in (NAIVE_EMIT, NAIVE_TAKE, NAIVE_ACK))
     ids = iter(range(10 * EVENTS))
 
@@ -114,7 +149,7 @@ def _naive(meter: Meter, client: redis.Redis, count: int) -> tuple[Reading, None
     one = _repeated(meter, EVENTS, emit_one)
     size = (meter.memory() - before) / EVENTS
     deliver()
-    return one, None, size, _repeated(meter, EVENTS // BATCH - 1, deliver)
+    return Cost(one, None, size, _repeated(meter, EVENTS // BATCH - 1, deliver))
 
 
 def _repeated(meter: Meter, times: int, action: Callable[[], object]) -> Reading:

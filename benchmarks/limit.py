@@ -8,7 +8,6 @@ The limit keeps no history, no retention, no dedup, no fence that outlives a ret
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -21,8 +20,8 @@ from benchmarks.report import Spread, machine, save, say, short, table
 from benchmarks.servers import connected, rounds_option, running, servers_option
 from benchmarks.verbs import PAYLOAD, fill, queue_on
 from redisq import Delivery, Engine, Queue
+from redisq.cli.bench import Minimal
 from redisq.demo.screen import Progress
-from redisq.ids import IdMaker
 from tests.support.servers import OwnServer
 
 BULK = 1000
@@ -31,59 +30,29 @@ DAY = 86_400.0
 
 BARE = "return 1"
 
-# per job: id, body
-OFFER = """
-for i = 1, #ARGV, 2 do
-  redis.call('HSET', KEYS[1] .. ':' .. ARGV[i], 'body', ARGV[i + 1], 'state', 'ready')
-  redis.call('RPUSH', KEYS[1] .. ':ready', ARGV[i])
-end
-return 1
-"""
 
-# limit, lease end, then the ids of the batch that is done
-STEP = """
-for i = 3, #ARGV do
-  if redis.call('ZREM', KEYS[1] .. ':leased', ARGV[i]) == 1 then redis.call('DEL', KEYS[1] .. ':' .. ARGV[i]) end
-end
-local ids = redis.call('LPOP', KEYS[1] .. ':ready', ARGV[1]) or {}
-local bodies = {}
-for i = 1, #ids do
-  redis.call('ZADD', KEYS[1] .. ':leased', ARGV[2], ids[i])
-  bodies[i] = redis.call('HGET', KEYS[1] .. ':' .. ids[i], 'body')
-end
-return { ids, bodies }
-"""
-
-
-class Minimal:
-    """The hand-written queue: a hash a job, a list, and a zset of leases, through `evalsha` of redis-py."""
+class Limit:
+    """The hand-written queue of `redisq bench` on the server that is measured, and a script that does nothing."""
 
     def __init__(self, client: redis.Redis) -> None:
         self._client: Any = client
-        self._ids = IdMaker()
-        self._bare, self._offer, self._step = (str(client.script_load(each)) for each in (BARE, OFFER, STEP))
+        self._minimal = Minimal(client.execute_command, "{limit}")
+        self._bare = client.script_load(BARE)
+        self.offer = self._minimal.offer
 
     def bare(self, arguments: Sequence[Any]) -> None:
-        """A script that does nothing, called with as many bytes as redisq sends."""
+        """The script that does nothing, called with as many bytes as redisq sends."""
         self._client.evalsha(self._bare, 1, "{bare}", *arguments)
 
-    def offer(self, values: Sequence[str]) -> None:
-        arguments: list[str] = []
-        for id, value in zip(self._ids.make(len(values)), values, strict=True):
-            arguments += (id, json.dumps(value))
-        self._client.evalsha(self._offer, 1, "{limit}", *arguments)
-
-    def drain(self) -> int:
-        done = 0
-        ids: list[bytes] = []
+    def drain(self, handle: Callable[[bytes], object] = json.loads) -> int:
+        count, done = 0, list[bytes]()
         while True:
-            end = int(time.time() * 1000) + 30_000
-            ids, bodies = self._client.evalsha(self._step, 1, "{limit}", DRAIN_BATCH, end, *ids)
+            done, bodies = self._minimal.step(done, DRAIN_BATCH)
             for body in bodies:
-                json.loads(body)
-            if not ids:
-                return done
-            done += len(ids)
+                handle(body)
+            if not done:
+                return count
+            count += len(done)
 
 
 def drain(queue: Queue[str]) -> int:
@@ -136,7 +105,7 @@ def main(kinds: tuple[str, ...], rounds: int, jobs: int, deep: int) -> None:
 
 def _against_limit(server: OwnServer, jobs: int, rounds: int) -> list[dict[str, Any]]:
     client = connected(server)
-    meter, minimal = Meter(client), Minimal(client)
+    meter, minimal = Meter(client), Limit(client)
     with Engine(server.unix_url, namespace="limit") as engine:
         contests = _contests(queue_on(engine, "q"), engine, minimal, jobs)
         progress = Progress(rounds * len(contests))
@@ -155,10 +124,9 @@ def _against_limit(server: OwnServer, jobs: int, rounds: int) -> list[dict[str, 
     return [*rows, *_cpu_rows(server, contests, outcomes)]
 
 
-def _contests(queue: Queue[str], engine: Engine, minimal: Minimal, jobs: int) -> list[Contest]:
+def _contests(queue: Queue[str], engine: Engine, minimal: Limit, jobs: int) -> list[Contest]:
     one, bulk, few = [PAYLOAD], [PAYLOAD] * BULK, max(200, jobs // 40)
-    sent: list[Any] = []
-    _record(engine, sent, lambda: queue.offer(PAYLOAD))
+    sent = sent_by(engine, lambda: queue.offer(PAYLOAD))
 
     def empty() -> None:
         drain(queue)
@@ -185,8 +153,9 @@ def repeat(times: int, action: Callable[[], object]) -> None:
         action()
 
 
-def _record(engine: Engine, sent: list[Any], action: Callable[[], object]) -> None:
+def sent_by(engine: Engine, action: Callable[[], object]) -> list[Any]:
     """The arguments, after the key, of the last script that `action` runs."""
+    sent: list[Any] = []
     sender: Any = engine._sender
     command = sender._command
 
@@ -200,6 +169,7 @@ def _record(engine: Engine, sent: list[Any], action: Callable[[], object]) -> No
         action()
     finally:
         sender._command = command
+    return sent
 
 
 def _speed_row(server: OwnServer, contest: Contest, ours: Outcome, limit: Outcome) -> dict[str, Any]:
@@ -256,7 +226,7 @@ def _behind(server: OwnServer, deep: int, rounds: int) -> list[dict[str, Any]]:
 
 def _pending(server: OwnServer, count: int = 100_000) -> dict[str, Any]:
     client = connected(server)
-    meter, minimal = Meter(client), Minimal(client)
+    meter, minimal = Meter(client), Limit(client)
     with Engine(server.unix_url, namespace="pending") as engine:
         queue = queue_on(engine, "q")
         fill(queue, 1)

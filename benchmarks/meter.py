@@ -84,12 +84,14 @@ class Meter:
         return float(books["used_cpu_user"] + books["used_cpu_sys"]) * 1e6
 
     def memory(self) -> int:
-        """Bytes that the server uses for its data now."""
+        """Bytes that the server uses for its data now. It empties the books: their histograms weigh something too."""
+        self._client.config_resetstat()
         books: Any = self._client.info("memory")
         return int(books["used_memory"])
 
     def settled_memory(self) -> int:
         """The same once the server has freed, in the background, what was removed."""
+        self._client.config_resetstat()
         while True:
             books: Any = self._client.info("memory")
             if not books["lazyfree_pending_objects"]:

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import statistics
+import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -17,7 +18,10 @@ import click
 
 from tests.support.servers import Server
 
-RESULTS = Path(__file__).parent / "results"
+KEPT = Path(__file__).parent / "results"
+RESULTS = KEPT
+RUN = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}-{os.getpid()}"
+"""What the figures of one process share; only those are compared."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,11 @@ def table(title: str, heads: Sequence[str], rows: Iterable[Sequence[object]]) ->
     return "\n".join([f"### {title}", "", line(heads), line(rule), *(line(row) for row in cells), ""])
 
 
+def quantile(values: Iterable[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+
 def say(text: str) -> None:
     click.echo(text)
 
@@ -67,6 +76,7 @@ def say(text: str) -> None:
 def machine(servers: Sequence[Server]) -> dict[str, Any]:
     """Where figures come from: they mean little elsewhere."""
     return {
+        "run": RUN,
         "taken": datetime.now(UTC).isoformat(timespec="seconds"),
         "cpu": _cpu(),
         "cores": os.cpu_count(),
@@ -76,6 +86,13 @@ def machine(servers: Sequence[Server]) -> dict[str, Any]:
         "packages": {name: metadata.version(name) for name in ("redis", "hiredis", "msgspec")},
         "servers": {server.name: server.version() for server in servers},
     }
+
+
+def keep_nothing() -> None:
+    """From now on, results go to a folder that is not the repository's."""
+    global RESULTS  # noqa: PLW0603 - one process, one folder
+    if RESULTS == KEPT:
+        RESULTS = Path(tempfile.mkdtemp(prefix="redisq-bench-"))
 
 
 def save(name: str, about: dict[str, Any], figures: Any) -> Path:

@@ -17,20 +17,22 @@ KINDS = ("valkey9", "system-redis", "redis8")
 
 
 @contextmanager
-def running(names: Sequence[str]) -> Iterator[list[OwnServer]]:
-    """Servers of the named kinds, stopped at the end. None named: the first two that this machine has."""
+def running(names: Sequence[str], default: int = 2) -> Iterator[list[OwnServer]]:
+    """Servers of the named kinds, stopped at the end. None named: the first ones that this machine has."""
     pool = Pool()
     try:
         found = [name for name in KINDS if not pool.kinds[name].missing]
-        yield [_start(pool, name) for name in names or found[:2]]
+        yield [_start(pool, name) for name in names or found[:default]]
     finally:
         pool.close()
 
 
 def _start(pool: Pool, name: str) -> OwnServer:
-    server = pool.get(name)
-    if not isinstance(server, OwnServer):
-        raise NoServer(f"{name} is no server of this machine's own")
+    try:
+        server = pool.get(name)
+    except NoServer as error:
+        raise click.ClickException(f"{name} can't be started here: {error}") from None
+    assert isinstance(server, OwnServer), f"{name} is not of KINDS"
     return server
 
 
@@ -40,7 +42,11 @@ def connected(server: OwnServer) -> redis.Redis:
 
 
 servers_option: Option = click.option(
-    "--server", "kinds", multiple=True, type=click.Choice(KINDS), help="Default: the first two that this machine has."
+    "--server",
+    "kinds",
+    multiple=True,
+    type=click.Choice(KINDS),
+    help="Default: the first one or two that are here.",
 )
 
 

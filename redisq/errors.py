@@ -75,7 +75,8 @@ class Unavailable(RedisqError):
 class IndeterminateWrite(RedisqError):
     """The operation may or may not have been applied: the reply was lost and could not be asked for again.
 
-    `operation` is the verb, `ids` the records it was about, `done` (offer_many) the offers that are certain.
+    `operation` is the verb, `ids` the records it was about. `done` holds what is certain of a verb of several steps:
+    the offers or events of the chunks before, the answers to the settlements of an exchange that then waited.
     """
 
     def __init__(
@@ -88,4 +89,9 @@ class IndeterminateWrite(RedisqError):
 
 
 class OutOfMemory(RedisqError):
-    """The server is at its maxmemory: nothing new is stored, while finishing and removing go on."""
+    """The server is at its maxmemory: nothing new is stored, while finishing and removing go on.
+
+    `done` holds what a bulk verb (offer_many, emit_many) had stored before; the rest was not applied.
+    """
+
+    done: tuple[object, ...] = ()

@@ -14,8 +14,8 @@ from redisq.calls.consume import MAX_BATCH, Look, Poison, Taken, check_batch
 from redisq.calls.core import EventCore
 from redisq.calls.deliveries import LEASE, Settlement
 from redisq.calls.events import own
-from redisq.errors import IndeterminateWrite, InvalidInput
-from redisq.flows import process, seconds_of, settle_terms, slices, take_after_exchange, use, wait_and_take
+from redisq.errors import InvalidInput
+from redisq.flows import counting, process, seconds_of, settle_terms, slices, take_after_exchange, use, wait_and_take
 from redisq.model import (
     Ack,
     DamagedRecord,
@@ -137,11 +137,8 @@ def emit_many(core: EventCore, items: Iterable[Any]) -> Flow[list[Event]]:
         chunks = produce.chunks(encoded())
     done: list[Event] = []
     for chunk in chunks:
-        try:
+        with counting("emit_many", done):
             done += yield from _emit_chunk(core, chunk)
-        except IndeterminateWrite as error:
-            error.done = tuple(done)
-            raise
     return done
 
 
@@ -152,9 +149,10 @@ def _emit_chunk(core: EventCore, chunk: Sequence[broadcast.Encoded]) -> Flow[lis
             break
         yield from _bring_up(core, emitted.unswept)
     first: dict[str, Event | None] = {}
-    for id in emitted.present:
-        if id not in first:
-            first[id] = yield broadcast.get(core, id)
+    with counting("emit", emitted.events):
+        for id in emitted.present:
+            if id not in first:
+                first[id] = yield broadcast.get(core, id)
     return [_with_record(event, first.get(event.id)) for event in emitted.events]
 
 

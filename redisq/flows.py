@@ -6,10 +6,11 @@ for the sync and the async front end alike.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
@@ -32,7 +33,15 @@ from redisq.calls import (
 )
 from redisq.calls.consume import Look, Poison, Settlement, Taken
 from redisq.calls.core import Core, Opened, QueueCore, directory
-from redisq.errors import CorruptRecord, IndeterminateWrite, InvalidInput, LeaseLost, OutOfMemory, RedisqError
+from redisq.errors import (
+    CorruptRecord,
+    IndeterminateWrite,
+    InvalidInput,
+    LeaseLost,
+    OutOfMemory,
+    RedisqError,
+    Unavailable,
+)
 from redisq.frontend import Registry
 from redisq.ids import nonce as new_nonce
 from redisq.model import (
@@ -61,9 +70,6 @@ LOOK_EVERY = 2.0
 
 RESULT_WAIT_MS = 60_000
 """How long a waiter for a result stays registered without looking again."""
-
-WAIT_MS = 250
-"""How long one WAIT blocks: well under any socket timeout."""
 
 
 def use(core: Core, build: Callable[[], Call[T]]) -> Flow[T]:
@@ -177,32 +183,25 @@ def offer_many(core: QueueCore, items: Iterable[Any], *, replicas: int = 0) -> F
         chunks = produce.chunks(encoded())
     done: list[Offer] = []
     for chunk in chunks:
-        try:
-            done += yield from use(core, lambda chunk=chunk: produce.offers(core, chunk))  # type: ignore[misc]
-        except IndeterminateWrite as error:
-            error.done = tuple(done)
-            raise
-    if replicas:
-        yield from _replicated(core, replicas, done)
+        with counting("offer_many", done):
+            done += yield from use(core, lambda chunk=chunk: produce.offers(core, chunk, replicas))  # type: ignore[misc]
     return done
 
 
-def _replicated(core: QueueCore, replicas: int, offers: list[Offer]) -> Flow[None]:
-    """Waits until so many replicas have all that was written so far: they have it once they have a later write."""
-    stop = time.monotonic() + core.retry_for
-    while True:
-        left = max(0, math.ceil((stop - time.monotonic()) * 1000))
-        mark = ("HSET", core.directory, core.entry, "1")
-        _, have = yield Commands(mark, ("WAIT", replicas, min(left, WAIT_MS)))
-        if have >= replicas:
-            return
-        if left <= WAIT_MS:
-            raise IndeterminateWrite(
-                f"offer: stored on the master, but only {have} of {replicas} replicas confirmed it within "
-                f"{core.retry_for:g} s; it is lost if the master fails before they have it",
-                operation="offer",
-                ids=[each.id for each in offers],
-            )
+@contextlib.contextmanager
+def counting(operation: str, done: Sequence[Any]) -> Iterator[None]:
+    """Makes an error tell what was `done` before it. `Unavailable` says that nothing was: then it is another one."""
+    try:
+        yield
+    except (IndeterminateWrite, OutOfMemory) as error:
+        error.done = (*done, *error.done)
+        raise
+    except Unavailable as error:
+        if not done:
+            raise
+        raise IndeterminateWrite(
+            f"{operation}: {error}; what came before was applied: see `done`", operation=operation, done=done
+        ) from error
 
 
 def take(core: QueueCore, *, lease: Duration | None = None, wait: Duration | None = 0) -> Flow[Delivery | None]:
@@ -297,7 +296,8 @@ def take_after_exchange(
         return answers, []
     found, _ = yield from _complete(claims, taken, limit)
     if not found and (seconds is None or seconds > 0):
-        found, _ = yield from wait_and_take(claims, limit, seconds)
+        with counting("exchange", answers):
+            found, _ = yield from wait_and_take(claims, limit, seconds)
     return answers, found
 
 

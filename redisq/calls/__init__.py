@@ -27,10 +27,11 @@ class Call(Generic[T]):
     `key` is the root of the queue (KEYS[1]). `args` follow the header that the sender puts in front: the manual clock's
     time, the caller's slot and its request number. `decode` turns the raw reply into the result. `missing` answers when
     the queue does not exist; None means that the call creates it. `undo` gives back what a call took whose caller was
-    interrupted before it saw the answer; it is sent with the same slot and number.
+    interrupted before it saw the answer; it is sent with the same slot and number. `copies`: what else has to be true
+    of a write before it counts as done.
     """
 
-    __slots__ = ("args", "decode", "ids", "key", "kind", "missing", "operation", "script", "undo")
+    __slots__ = ("args", "copies", "decode", "ids", "key", "kind", "missing", "operation", "script", "undo")
 
     def __init__(
         self,
@@ -44,6 +45,7 @@ class Call(Generic[T]):
         missing: Callable[[], T] | None = None,
         ids: Sequence[str] = (),
         undo: Call[Any] | None = None,
+        copies: Copies | None = None,
     ) -> None:
         self.operation = operation
         self.script = script
@@ -54,6 +56,21 @@ class Call(Generic[T]):
         self.missing = missing
         self.ids = ids
         self.undo = undo
+        self.copies = copies
+
+
+class Copies:
+    """`replicas` of the very server that ran the call must have it. Both commands go in its packet, behind it.
+
+    WAIT is about the last write of its connection, and a call that is repeated may be answered without one: so there is
+    always another, the `mark`. A server that has lost the call since runs it again.
+    """
+
+    __slots__ = ("commands", "replicas")
+
+    def __init__(self, replicas: int, wait_ms: int, mark: tuple[Argument, ...]) -> None:
+        self.replicas = replicas
+        self.commands = (mark, ("WAIT", replicas, wait_ms))
 
 
 class NoQueue(RedisqError):

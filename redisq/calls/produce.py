@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from redisq.calls import Argument, Call, Kind
+from redisq.calls import Argument, Call, Copies, Kind
 from redisq.calls.core import QueueCore
 from redisq.codec import MAX_PAYLOAD_BYTES
 from redisq.errors import InvalidInput
@@ -22,6 +22,9 @@ CHUNK_JOBS = 1000
 CHUNK_BYTES = 4 * 1024 * 1024
 BIG_PAYLOAD = 4096
 """Payloads above this many bytes carry their size in the head, so that a take knows what it is about to reply."""
+
+WAIT_MS = 250
+"""How long one WAIT for replicas blocks: well under any socket timeout."""
 
 _JOB_OVERHEAD = 256
 _NEW = {"r": JobState.READY, "s": JobState.SCHEDULED}
@@ -61,8 +64,8 @@ def encode(core: QueueCore, job: NewJob, id: str) -> Encoded:
     return Encoded(id, body, _tail(job, len(body), bool(meta)), _due(job), meta)
 
 
-def offers(core: QueueCore, jobs: Sequence[Encoded]) -> Call[list[Offer]]:
-    """One script call for up to a chunk of jobs: each is stored whole, or all are not."""
+def offers(core: QueueCore, jobs: Sequence[Encoded], replicas: int = 0) -> Call[list[Offer]]:
+    """One script call for up to a chunk of jobs: each is stored whole, or all are not. See `Copies` for replicas."""
     # most jobs are due now and have no metadata: then nothing is sent for these
     width = 5 if any(job.due or job.meta for job in jobs) else 3
     args: list[Argument] = [width]
@@ -72,7 +75,11 @@ def offers(core: QueueCore, jobs: Sequence[Encoded]) -> Call[list[Offer]]:
     def decode(reply: bytes) -> list[Offer]:
         return [_offer(job.id, letter) for job, letter in zip(jobs, reply.decode(), strict=True)]
 
-    return Call("offer", script("jobs/offer"), core.root, args, decode, kind=Kind.WRITE, ids=[job.id for job in jobs])
+    mark = ("HSET", core.directory, core.entry, "1")
+    # WAIT takes 0 as for ever
+    copies = Copies(replicas, min(max(round(core.retry_for * 1000), 1), WAIT_MS), mark) if replicas else None
+    return Call("offer", script("jobs/offer"), core.root, args, decode, kind=Kind.WRITE, ids=[job.id for job in jobs],
+                copies=copies)  # fmt: skip
 
 
 def checked_id(job: NewJob) -> str | None:

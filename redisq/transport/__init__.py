@@ -22,8 +22,9 @@ A sender has (the Async one's methods are awaited):
 `calls.NoQueue` is raised for a call without `missing` on a queue that does not exist: create the queue and run the call
 again.
 
-Modules: `urls` and `target` (what to connect to), `embedded` and `memory` (servers of our own), `check` (is this server
-good enough), `wire` (connections), `retry` (the discipline of repeats, no I/O), `sender` (calls on the wire).
+Modules: `urls`, `target` and `sentinel` (what to connect to), `embedded` and `memory` (servers of our own), `check` (is
+this server good enough), `wire` (connections), `retry` (the discipline of repeats, no I/O), `sender` (calls on the
+wire).
 """
 
 from __future__ import annotations

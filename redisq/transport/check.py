@@ -10,6 +10,9 @@ from redisq.errors import UnsupportedServer
 QUESTIONS: tuple[tuple[str, ...], ...] = (("INFO", "server"), ("INFO", "cluster"), ("CLUSTER", "NODES"))
 """What to ask a new server; the answers go to `judge`."""
 
+ROLE: tuple[str, ...] = ("HELLO",)
+"""What to ask a server that Sentinel named; the answer goes to `is_replica`. Rules of access rarely hide it."""
+
 _ALL_SLOTS = "0-16383"
 
 
@@ -30,6 +33,11 @@ def judge(answers: list[Any]) -> None:
         raise UnsupportedServer(
             "this node of a cluster does not own all slots: a cluster is supported only as one node with all of them"
         )
+
+
+def is_replica(answer: Any) -> bool:
+    """Whether this is the answer of a replica. What access rules hide is not held against it."""
+    return isinstance(answer, list) and answer[answer.index(b"role") + 1] != b"master"
 
 
 def _owns_all(nodes: str) -> bool:

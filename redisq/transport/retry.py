@@ -133,7 +133,11 @@ def conduct(
         else:
             error = next((reply for reply in outcome if isinstance(reply, Exception)), None)
             if error is None:
+                error = _unconfirmed(request, outcome)
+            if error is None:
                 return outcome
+            # the call itself may stand, and only what goes behind it be missing
+            doubt = doubt or (writes and not isinstance(outcome[-len(request.commands)], Exception))
         word = first_word(error)
         commands = request.commands
         if word == "NOSCRIPT" and request.load is not None:
@@ -152,6 +156,17 @@ def conduct(
         outcome = _answered((yield Send(commands)))
 
 
+def _unconfirmed(request: Request, outcome: list[Any]) -> Exception | None:
+    """What is missing although every reply is good: replicas that have it."""
+    copies = None if request.call is None else request.call.copies
+    if copies is None or outcome[-1] >= copies.replicas:
+        return None
+    return library.ResponseError(
+        f"NOREPLICAS it is stored on the master, but only {outcome[-1]} of {copies.replicas} replicas confirmed it in "
+        "time: it is lost if the master fails before they have it"
+    )
+
+
 def _answered(outcome: Outcome | None) -> Outcome:
     if outcome is None:
         raise TypeError("a Send step is answered with its outcome")
@@ -165,6 +180,11 @@ def first_word(error: Exception | None) -> str:
             return word
     word = str(error).partition(" ")[0]
     return word if isinstance(error, library.ResponseError) and word.isupper() else ""
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether this error reply is one that a repeat may not get."""
+    return first_word(error) in _PASSING
 
 
 def refusal(request: Request, error: Exception) -> RedisqError:

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from redisq.calls import Call, Kind, NoQueue, Wait
 from redisq.errors import CorruptRecord, RedisqError
-from redisq.transport.retry import Outcome, Pause, Request, Steps, conduct, first_word, refusal
+from redisq.transport.retry import Outcome, Pause, Request, Steps, conduct, first_word, is_passing, refusal
 from redisq.transport.target import Target
 from redisq.transport.urls import redacted
 from redisq.transport.wire import AsyncWire, Command, Lost, Wire
@@ -111,11 +111,11 @@ class _Sender:
         return ("EVALSHA", sha, "1", call.key, now, caller.slot, caller.number, *call.args)
 
     def _undoing(self, undo: Call[Any], caller: Caller, retry_for: float) -> Steps:
-        return self._steps(undo, self._command(undo, caller), None, retry_for)
+        return self._steps(undo, (self._command(undo, caller),), None, retry_for)
 
-    def _steps(self, call: Call[Any], command: Command, outcome: Outcome | None, retry_for: float) -> Steps:
+    def _steps(self, call: Call[Any], packet: tuple[Command, ...], outcome: Outcome | None, retry_for: float) -> Steps:
         source = call.script.plain_source if self._target.fake else call.script.source
-        request = Request(call.operation, (command,), call, ("SCRIPT", "LOAD", source))
+        request = Request(call.operation, packet, call, ("SCRIPT", "LOAD", source))
         return conduct(request, outcome, retry_for, writes=call.kind is not Kind.READ)
 
 
@@ -162,26 +162,28 @@ class SyncSender(_Sender):
                 self._callers.release(caller)
 
     def _answer(self, call: Call[Any], caller: Caller | None, wait: Wait | None) -> Any:
-        command = self._command(call, caller)
+        packet = _packet(call, self._command(call, caller))
         outcome: Outcome
         try:
             connection = self._wire.checkout()
             if caller is not None:
                 caller.sent = True
             if wait is None:
-                outcome = self._wire.talk(connection, (command,))
+                outcome = self._wire.talk(connection, packet)
             else:
-                packet = (_bell_command(wait), command)
-                bell, *outcome = self._wire.talk(connection, packet, wait.seconds, wait.nudge)
+                behind_bell = (_bell_command(wait), *packet)
+                bell, *outcome = self._wire.talk(connection, behind_bell, wait.seconds, wait.nudge)
                 if _is_broken(bell, outcome):
-                    self._give_back(call, caller)
-                    raise refusal(Request(call.operation, packet[:1]), bell)
+                    if not is_passing(bell):
+                        self._give_back(call, caller)
+                        raise refusal(Request(call.operation, behind_bell[:1]), bell)
+                    outcome = [bell]
         except Lost as lost:
             outcome = lost
         else:
-            if not isinstance(outcome[0], Exception):
+            if call.copies is None and not isinstance(outcome[0], Exception):
                 return outcome[0]
-        return self._drive(self._steps(call, command, outcome, self._retry_for), caller, self._wire)[-1]
+        return self._drive(self._steps(call, packet, outcome, self._retry_for), caller, self._wire)[-len(packet)]
 
     def _drive(self, steps: Steps, caller: Caller | None, wire: Wire) -> list[Any]:
         outcome: Outcome | None = None
@@ -274,26 +276,28 @@ class AsyncSender(_Sender):
                 self._callers.release(caller)
 
     async def _answer(self, call: Call[Any], caller: Caller | None, wait: Wait | None) -> Any:
-        command = self._command(call, caller)
+        packet = _packet(call, self._command(call, caller))
         outcome: Outcome
         try:
             connection = await self._wire.checkout()
             if caller is not None:
                 caller.sent = True
             if wait is None:
-                outcome = await self._wire.talk(connection, (command,))
+                outcome = await self._wire.talk(connection, packet)
             else:
-                packet = (_bell_command(wait), command)
-                bell, *outcome = await self._wire.talk(connection, packet, wait.seconds, wait.nudge)
+                behind_bell = (_bell_command(wait), *packet)
+                bell, *outcome = await self._wire.talk(connection, behind_bell, wait.seconds, wait.nudge)
                 if _is_broken(bell, outcome):
-                    await self._give_back(call, caller)
-                    raise refusal(Request(call.operation, packet[:1]), bell)
+                    if not is_passing(bell):
+                        await self._give_back(call, caller)
+                        raise refusal(Request(call.operation, behind_bell[:1]), bell)
+                    outcome = [bell]
         except Lost as lost:
             outcome = lost
         else:
-            if not isinstance(outcome[0], Exception):
+            if call.copies is None and not isinstance(outcome[0], Exception):
                 return outcome[0]
-        return (await self._drive(self._steps(call, command, outcome, self._retry_for), caller))[-1]
+        return (await self._drive(self._steps(call, packet, outcome, self._retry_for), caller))[-len(packet)]
 
     async def _drive(self, steps: Steps, caller: Caller | None) -> list[Any]:
         outcome: Outcome | None = None
@@ -363,6 +367,10 @@ def _absent(call: Call[T], error: NoQueue) -> T:
     if call.missing is None:
         raise error
     return call.missing()
+
+
+def _packet(call: Call[Any], command: Command) -> tuple[Command, ...]:
+    return (command,) if call.copies is None else (command, *call.copies.commands)
 
 
 def _bell_command(wait: Wait) -> Command:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,6 +14,7 @@ import redis.sentinel
 from redisq.errors import InvalidInput, UnsupportedServer
 from redisq.transport import memory, urls
 from redisq.transport.embedded import EmbeddedServer
+from redisq.transport.sentinel import PATIENCE, Sentinels
 
 DEFAULT_TIMEOUT = 5.0
 """Seconds to wait for a connection or a reply when the settings name no time."""
@@ -40,7 +40,6 @@ class World:
     client: type[Any]
     pipeline: type[Any]
     cluster: type[Any]
-    sentinel: type[Any]
     sentinel_pool: type[Any]
 
 
@@ -54,7 +53,6 @@ SYNC = World(
     client=redis.Redis,
     pipeline=redis.client.Pipeline,
     cluster=redis.RedisCluster,
-    sentinel=redis.sentinel.Sentinel,
     sentinel_pool=redis.sentinel.SentinelConnectionPool,
 )
 ASYNC = World(
@@ -67,7 +65,6 @@ ASYNC = World(
     client=redis.asyncio.Redis,
     pipeline=redis.asyncio.client.Pipeline,
     cluster=redis.asyncio.RedisCluster,
-    sentinel=redis.asyncio.sentinel.Sentinel,
     sentinel_pool=redis.asyncio.sentinel.SentinelConnectionPool,
 )
 
@@ -76,7 +73,7 @@ ASYNC = World(
 class Target:
     """How to make a connection of redis-py. `timeout` is in seconds, for a connection or a reply.
 
-    `locate` asks Sentinel for the master's host and port (awaited in asyncio); None when the address is fixed.
+    `sentinels` tell the host and port of the master; None when the address is fixed.
     `owned` is the server that lives and dies with the sender. `fake` marks fakeredis.
     """
 
@@ -85,7 +82,7 @@ class Target:
     options: dict[str, Any] = field(repr=False)
     timeout: float
     fake: bool = False
-    locate: Callable[[], Any] | None = None
+    sentinels: Sentinels | None = None
     owned: EmbeddedServer | None = None
 
     def make(self) -> Any:
@@ -144,30 +141,13 @@ def from_client(client: Any, world: World) -> Target:
 def _from_sentinel_url(address: urls.Address, world: World) -> Target:
     options = dict(address.options)
     kind = "rediss" if options.pop("ssl") else "redis"
-    patience = {"socket_timeout": 1.0, "socket_connect_timeout": 1.0}
-
-    def manager() -> Any:
-        return world.sentinel(address.hosts, sentinel_kwargs={**patience, **address.sentinel_options})
-
-    # asked for each new connection and then let go: nothing is left to be closed, or carried into a fork
-    def locate() -> Any:
-        asked = manager()
-        try:
-            return asked.discover_master(address.name)
-        finally:
-            for sentinel in asked.sentinels:
-                sentinel.close()
-
-    async def alocate() -> Any:
-        asked = manager()
-        try:
-            return await asked.discover_master(address.name)
-        finally:
-            for sentinel in asked.sentinels:
-                await sentinel.aclose()
-
-    found = alocate if world.asynchronous else locate
-    return _target(address.url, world.connections[kind], options, world, locate=found)
+    plain = world.connections["redis"]
+    targets = [
+        _sentinel(address.url, plain, {"host": host, "port": port, **address.sentinel_options}, world)
+        for host, port in address.hosts
+    ]
+    sentinels = Sentinels(address.name, targets)
+    return _target(address.url, world.connections[kind], options, world, sentinels=sentinels)
 
 
 def _from_sentinel_pool(pool: Any, options: dict[str, Any], world: World) -> Target:
@@ -175,12 +155,22 @@ def _from_sentinel_pool(pool: Any, options: dict[str, Any], world: World) -> Tar
         raise InvalidInput("this client reads from replicas: give the one of sentinel.master_for(...)")
     kind = "rediss" if issubclass(pool.connection_class, world.connections["rediss"]) else "redis"
     manager, service = pool.sentinel_manager, pool.service_name
-    hosts = ",".join(
-        f"{sentinel.connection_pool.connection_kwargs['host']}:{sentinel.connection_pool.connection_kwargs['port']}"
-        for sentinel in manager.sentinels
+    pools = [sentinel.connection_pool for sentinel in manager.sentinels]
+    url = urls.format_sentinel_url(
+        service, options, [each.connection_kwargs for each in pools], secure=kind == "rediss"
     )
-    url = f"sentinel://{hosts}/{service}/{options.get('db') or 0}" + ("?ssl=true" if kind == "rediss" else "")
-    return _target(url, world.connections[kind], options, world, locate=lambda: manager.discover_master(service))
+    sentinels = Sentinels(
+        service,
+        [_sentinel(url, each.connection_class, each.connection_kwargs, world) for each in pools],
+        fewest=manager.min_other_sentinels,
+        host=manager._force_master_ip,
+    )
+    return _target(url, world.connections[kind], options, world, sentinels=sentinels)
+
+
+def _sentinel(url: str, connection_class: type[Any], options: dict[str, Any], world: World) -> Target:
+    patience = options.get("socket_timeout") or PATIENCE
+    return _target(url, connection_class, {**options, "socket_timeout": patience}, world)
 
 
 def _target(
@@ -189,7 +179,7 @@ def _target(
     options: dict[str, Any],
     world: World,
     *,
-    locate: Callable[[], Any] | None = None,
+    sentinels: Sentinels | None = None,
     owned: EmbeddedServer | None = None,
 ) -> Target:
     timeout = float(options.get("socket_timeout") or DEFAULT_TIMEOUT)
@@ -198,7 +188,7 @@ def _target(
     kept["socket_timeout"] = None if world.asynchronous else timeout
     kept["socket_connect_timeout"] = options.get("socket_connect_timeout") or timeout
     kept["protocol"] = 2
-    target = Target(url, connection_class, kept, timeout, memory.is_fake(connection_class), locate, owned)
+    target = Target(url, connection_class, kept, timeout, memory.is_fake(connection_class), sentinels, owned)
     try:
         target.make()
     except TypeError as error:

@@ -6,7 +6,7 @@ import os
 import re
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
 from redis.connection import parse_url
 
@@ -66,19 +66,35 @@ def redacted(url: str) -> str:
 
 def format_url(kind: str, options: dict[str, Any]) -> str:
     """The URL of a redis-py connection's arguments. `kind` is redis, rediss or unix."""
-    access = ""
-    if options.get("username") or options.get("password"):
-        password = options.get("password")
-        access = quote(options.get("username") or "", safe="")
-        access += f":{quote(str(password), safe='')}@" if password else "@"
+    access = _access(options)
     db = int(options.get("db") or 0)
     if kind == "unix":
         return f"unix://{access}{quote(options['path'])}?db={db}"
     host = str(options.get("host") or "localhost")
     secure = {name: value for name, value in options.items() if name.startswith("ssl_") and isinstance(value, str)}
     query = "&".join(f"{name}={quote(value, safe='')}" for name, value in sorted(secure.items()))
-    shown = f"[{host}]" if ":" in host else host
-    return f"{kind}://{access}{shown}:{options.get('port') or 6379}/{db}" + (f"?{query}" if query else "")
+    return f"{kind}://{access}{_shown(host)}:{options.get('port') or 6379}/{db}" + (f"?{query}" if query else "")
+
+
+def format_sentinel_url(service: str, options: dict[str, Any], sentinels: list[dict[str, Any]], *, secure: bool) -> str:
+    """The URL of a service from the arguments of a connection to its master, and of those to its Sentinels."""
+    hosts = ",".join(f"{_shown(each['host'])}:{each['port']}" for each in sentinels)
+    query = {f"sentinel_{name}": sentinels[0].get(name) for name in ("username", "password")}
+    query["ssl"] = "true" if secure else None
+    text = urlencode({name: value for name, value in query.items() if value})
+    url = f"sentinel://{_access(options)}{hosts}/{quote(service, safe='')}/{int(options.get('db') or 0)}"
+    return f"{url}?{text}" if text else url
+
+
+def _access(options: dict[str, Any]) -> str:
+    if not options.get("username") and not options.get("password"):
+        return ""
+    password = options.get("password")
+    return quote(options.get("username") or "", safe="") + (f":{quote(str(password), safe='')}@" if password else "@")
+
+
+def _shown(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 def _invalid(url: str, reason: str) -> InvalidInput:

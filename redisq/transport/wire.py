@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import time
 from collections import deque
@@ -16,11 +17,18 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, cast
 
 import hiredis
-from redis.exceptions import AuthenticationError, BusyLoadingError, RedisError, ResponseError
+from redis.exceptions import (
+    AuthenticationError,
+    BusyLoadingError,
+    ConnectionError as LostConnection,
+    RedisError,
+    ResponseError,
+)
 
 from redisq.calls import Argument
 from redisq.errors import InvalidInput
 from redisq.transport import check
+from redisq.transport.sentinel import Place, Sentinels
 from redisq.transport.target import Target
 
 Command: TypeAlias = tuple[Argument, ...]
@@ -28,6 +36,8 @@ Command: TypeAlias = tuple[Argument, ...]
 # seconds past a block's end at which an idle server is nudged: once, and again if its clock started later than ours
 _NUDGES = (0.001, 0.004, 0.016)
 _FRESH = 0.1  # seconds for which an idle connection is taken to be alive
+_LOOK_SECONDS = 1.0  # between two questions to Sentinel whether the master is still the same
+_LOOK_SHARE = 0.05  # of the time, at most, goes into those questions
 _TRANSPORT = (RedisError, OSError)
 # replies that redis-py takes for a failure of the connection, which it has closed by then
 _CLOSING_REPLIES = (BusyLoadingError, AuthenticationError)
@@ -53,6 +63,31 @@ def pack(commands: Sequence[Command]) -> bytes:
     return b"".join([_pack(command) for command in commands])
 
 
+class _Course:
+    """Which master Sentinel named last, and when to ask again; without Sentinel there is no course. Pure."""
+
+    def __init__(self) -> None:
+        self.master: Place = ("", 0)
+        self.ask_at = math.inf
+
+    def begin(self) -> float:
+        """The time now. Others need not ask meanwhile."""
+        now = time.monotonic()
+        self.ask_at = now + _LOOK_SECONDS
+        return now
+
+    def turn(self, began: float, master: Place) -> bool:
+        """Note the answer to a question asked at `began`: whether it is another master than before."""
+        now = time.monotonic()
+        self.ask_at = now + max(_LOOK_SECONDS, (now - began) / _LOOK_SHARE)
+        before, self.master = self.master, master
+        return before != master
+
+    def leads_to(self, connection: Any) -> bool:
+        """Whether a connection may be used again; one to an earlier master may not."""
+        return self.ask_at == math.inf or (connection.host, connection.port) == self.master
+
+
 class Wire:
     """Blocking connections to one target, most recently used first. Thread-safe, and usable after a fork."""
 
@@ -61,10 +96,14 @@ class Wire:
         self._checked = checked or target.fake
         self._idle: deque[tuple[Any, float]] = deque()
         self._open: set[Any] = set()
+        self._course = _Course()
         self._closed = False
 
     def checkout(self) -> Any:
         """A connection that is ready to send. Lost (nothing sent) when there is none to be had."""
+        sentinels = self._target.sentinels
+        if sentinels is not None and time.monotonic() >= self._course.ask_at:
+            self._look(sentinels)
         while True:
             try:
                 connection, used = self._idle.pop()
@@ -102,7 +141,7 @@ class Wire:
             if isinstance(error, _TRANSPORT):
                 raise Lost(error, sent=not isinstance(error, AuthenticationError)) from error
             raise
-        if usable and not self._closed:
+        if usable and not self._closed and self._course.leads_to(connection):
             self._idle.append((connection, time.monotonic()))
         else:
             self._discard(connection)
@@ -114,20 +153,29 @@ class Wire:
             if connection.can_read(max(deadline + late - time.monotonic(), 0)):
                 return
             # a server without traffic ends a block late; a lost nudge costs no more than that
-            with contextlib.suppress(Lost):
+            try:
                 self.talk(self.checkout(), _PING)
-        if not connection.can_read(max(deadline - time.monotonic(), 0) + self._target.timeout):
+            except Lost:
+                break
+        if not connection.can_read(max(deadline + self._target.timeout - time.monotonic(), 0)):
             raise TimeoutError(f"no reply {self._target.timeout:g} s after the end of a blocking command")
 
     def _connect(self) -> Any:
         if self._closed:
             raise InvalidInput("this engine is closed")
         connection = self._target.make()
+        sentinels = self._target.sentinels
         try:
-            if self._target.locate is not None:
-                connection.host, connection.port = self._target.locate()
+            if sentinels is not None:
+                began = self._course.begin()
+                connection.host, connection.port = sentinels.locate()
             connection.connect()
             self._open.add(connection)
+            if sentinels is not None:
+                if check.is_replica(self._ask(connection, check.ROLE)):
+                    sentinels.distrust()
+                    raise LostConnection(f"{connection.host}:{connection.port}, named by Sentinel, is no master")
+                self._turn(began, (connection.host, connection.port))
             if not self._checked:
                 self._check(connection)
         except BaseException as error:
@@ -138,15 +186,27 @@ class Wire:
         return connection
 
     def _check(self, connection: Any) -> None:
-        answers = []
-        for question in check.QUESTIONS:
-            connection.send_packed_command([pack((question,))], False)
-            try:
-                answers.append(connection.read_response(disable_decoding=True))
-            except ResponseError as error:
-                answers.append(error)
-        check.judge(answers)
+        check.judge([self._ask(connection, question) for question in check.QUESTIONS])
         self._checked = True
+
+    def _ask(self, connection: Any, question: Command) -> Any:
+        connection.send_packed_command([pack((question,))], False)
+        try:
+            return connection.read_response(disable_decoding=True)
+        except ResponseError as error:
+            return error
+
+    def _look(self, sentinels: Sentinels) -> None:
+        """See whether the master has changed: one that steps down takes writes for seconds more, and loses them."""
+        began = self._course.begin()
+        master = self._course.master
+        with contextlib.suppress(*_TRANSPORT):  # as long as the master answers, the Sentinels need not
+            master = sentinels.locate()
+        self._turn(began, master)
+
+    def _turn(self, began: float, master: Place) -> None:
+        if self._course.turn(began, master):
+            self.drop_idle()
 
     def _discard(self, connection: Any) -> None:
         self._open.discard(connection)
@@ -187,6 +247,7 @@ class AsyncWire:
         self._checked = target.fake
         self._idle: deque[Any] = deque()
         self._open: set[Any] = set()
+        self._course = _Course()
         self._nudges: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
@@ -195,6 +256,9 @@ class AsyncWire:
         """As `Wire.checkout`."""
         if asyncio.get_running_loop() is not self._loop:
             self._bind()
+        sentinels = self._target.sentinels
+        if sentinels is not None and time.monotonic() >= self._course.ask_at:
+            await self._look(sentinels)
         while self._idle:
             connection = self._idle.pop()
             if not connection._reader.at_eof():
@@ -232,7 +296,7 @@ class AsyncWire:
         finally:
             for waker in wakers:
                 waker.cancel()
-        if usable and not self._closed:
+        if usable and not self._closed and self._course.leads_to(connection):
             self._idle.append(connection)
         else:
             await self._discard(connection)
@@ -260,12 +324,19 @@ class AsyncWire:
         if self._closed:
             raise InvalidInput("this engine is closed")
         connection = self._target.make()
+        sentinels = self._target.sentinels
         try:
+            if sentinels is not None:
+                began = self._course.begin()
+                connection.host, connection.port = await sentinels.alocate()
             async with asyncio.timeout(self._target.timeout):
-                if self._target.locate is not None:
-                    connection.host, connection.port = await self._target.locate()
                 await connection.connect()
                 self._open.add(connection)
+                if sentinels is not None:
+                    if check.is_replica(await self._ask(connection, check.ROLE)):
+                        sentinels.distrust()
+                        raise LostConnection(f"{connection.host}:{connection.port}, named by Sentinel, is no master")
+                    await self._turn(began, (connection.host, connection.port))
                 if not self._checked:
                     await self._check(connection)
         except BaseException as error:
@@ -276,15 +347,27 @@ class AsyncWire:
         return connection
 
     async def _check(self, connection: Any) -> None:
-        answers = []
-        for question in check.QUESTIONS:
-            await connection.send_packed_command([pack((question,))], False)
-            try:
-                answers.append(await connection.read_response(disable_decoding=True))
-            except ResponseError as error:
-                answers.append(error)
-        check.judge(answers)
+        check.judge([await self._ask(connection, question) for question in check.QUESTIONS])
         self._checked = True
+
+    async def _ask(self, connection: Any, question: Command) -> Any:
+        await connection.send_packed_command([pack((question,))], False)
+        try:
+            return await connection.read_response(disable_decoding=True)
+        except ResponseError as error:
+            return error
+
+    async def _look(self, sentinels: Sentinels) -> None:
+        """As `Wire._look`."""
+        began = self._course.begin()
+        master = self._course.master
+        with contextlib.suppress(*_TRANSPORT):
+            master = await sentinels.alocate()
+        await self._turn(began, master)
+
+    async def _turn(self, began: float, master: Place) -> None:
+        if self._course.turn(began, master):
+            await self.drop_idle()
 
     async def _discard(self, connection: Any) -> None:
         self._open.discard(connection)

