@@ -153,7 +153,10 @@ class Search:
                         yield self._moved(way, price, state, now, way.used, end, fault)
 
     def _undone(self, way: Way, cost: Cost, at: int, used: frozenset[int]) -> Iterable[tuple[Way, Cost]]:
-        """What a fault leaves: the state as it was at some moment within its reach."""
+        """What a fault leaves: the state as it was at some moment within its reach.
+
+        A put that is still being made when it is undone is made again: its client repeats it until it has an answer.
+        """
         now = max(cost.now, self.steps[at].start)
         following = self._next_fault(at + 1)
         # what was before this fault can also be what the next one brings back, when they are close
@@ -161,10 +164,13 @@ class Search:
         past = way.past if near else frozenset()
         if cost.since <= self._undoes(at):
             yield Way(way.state, used, past), Cost(now, 0, cost.unseen, cost.undone)
+        puts = {number for number in used if self.steps[number].verb == "put"}
         for state in way.past:
-            if state == ABSENT and self.terms.safe:
-                continue
-            yield Way(state, used, past), Cost(now, 0, cost.unseen, cost.undone + (state != way.state))
+            price = Cost(now, 0, cost.unseen, cost.undone + (state != way.state))
+            if state == ABSENT and puts:
+                yield Way(state, used - puts, past), price
+            if state != ABSENT or not self.terms.safe:
+                yield Way(state, used, past), price
 
     def _moved(
         self, way: Way, cost: Cost, state: State, now: int, used: frozenset[int], until: int, fault: int | None

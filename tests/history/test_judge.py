@@ -148,6 +148,10 @@ GOOD: dict[str, Callable[[], Tape]] = {
         lambda: Tape().put(safe=True).take("T1", (20, 30)).fault((60, 70), 45)
         .take("T2", (200, 210)).ack("T2", (220, 230)).found("done")
     ),
+    "a safe offer undone while it was made, and made again": (
+        lambda: Tape().put((0, 90), safe=True).take("T1", (20, 30)).ack("T1", (31, 35)).fault((50, 60), 15)
+        .take("T2", (100, 110)).ack("T2", (120, 130)).found("done")
+    ),
     "a safe offer that was not answered is not safe": lambda: Tape().put((0, None), safe=True).fault((50, 60), 50),
     "what a fault may undo may stay": lambda: taken().fault((40, 50), 30).ack("T1", (60, 70)).found("done"),
     "each subscription by itself": lambda: (
@@ -168,6 +172,11 @@ BAD: dict[str, tuple[str, Callable[[], Tape]]] = {
     "a safe offer undone": (LOST, lambda: Tape().put(safe=True).fault((50, 60), 50)),
     "a safe offer undone for certain": (LOST, lambda: Tape().put((20, 90), safe=True).fault((50, 60), 50, 10)),
     "a safe offer undone before it was answered": (LOST, lambda: Tape().put((0, 90), safe=True).fault((50, 60), 50)),
+    "a safe offer undone after it was answered, and run again": (
+        LOST,
+        lambda: Tape().put((0, 10), safe=True).take("T1", (20, 30)).ack("T1", (31, 35)).fault((50, 60), 0, 50)
+        .put((70, 80)).take("T2", (100, 110)).ack("T2", (120, 130)).found("done"),
+    ),
     "an offer undone after the fault": (LOST, lambda: Tape().put((70, 80)).fault((50, 60), 50)),
     "brief, and gone before its end": (LOST, lambda: Tape().put(brief=True).take("T1", (20, 30))),
     # (b) never two live leases
