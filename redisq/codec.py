@@ -60,5 +60,5 @@ class Codec:
         """The value of stored bytes, or Undecodable with the reason."""
         try:
             return self._decode(data)
-        except (ValueError, TypeError, OverflowError, RecursionError, MemoryError) as error:
+        except Exception as error:  # a type's own hooks may raise anything about stored bytes
             raise Undecodable(f"{type(error).__name__}: {error}") from error

@@ -93,8 +93,14 @@ def use(core: Core, build: Callable[[], Call[T]]) -> Flow[T]:
 
 def settle_terms(core: Core, *, writes: bool) -> Flow[bool]:
     """Compares this client's declaration with the queue, and stores it before a first write; False: no queue yet."""
-    # before a first write once more: another client may have deleted the queue since, and a third one made it anew
-    if core.opened is Opened.NO or (writes and not core.settled):
+    if core.opened is Opened.YES and writes and not core.settled:
+        # before a first write: another client may have deleted the queue since, and a third one made it anew
+        (declared,) = yield Commands(("HGET", core.root, "declared"))
+        if declared is None:
+            return False
+        if declared != b"1":
+            core.opened = Opened.UNDECLARED
+    if core.opened is Opened.NO:
         found = yield operate.open_queue(core)
         if found is None:
             return False

@@ -75,7 +75,7 @@ def _emitted(core: EventCore, items: Sequence[Encoded], reply: list[Any]) -> Emi
         elif letter in _NEW:
             events.append(_fresh(core, item, STATUS[letter], created_ms, queue_ttl.decode(), recipients))
         else:
-            events.append(_earlier(core, item.id, next(told)))
+            events.append(_earlier(core, item.id, next(told, b"")))
             if letter == _PRESENT:
                 present.append(item.id)
     return Emitted(events, present, unswept)

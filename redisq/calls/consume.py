@@ -32,6 +32,7 @@ _FAILURES = {
 }  # fmt: skip
 _LOST = "the token of job {id} holds no lease on queue {queue}: it ran out, was settled, or the job is gone"
 _NO_RETRY = "!"
+_LONGEST_MS = 2**53
 _BEGUN = "b"
 
 
@@ -207,9 +208,7 @@ def renew(core: QueueCore, delivery: Delivery, lease: Duration | None = None) ->
 def renew_ms(core: QueueCore, delivery: Delivery, lease_ms: int | None) -> Call[Renewal]:
     def decode(words: list[str]) -> Renewal:
         _raise_lost(core, delivery, words[0])
-        renewal = _renewal(words[0])
-        assert isinstance(renewal, Renewal)
-        return renewal
+        return _renewed(words[0])
 
     return _renew(core, "renew", [delivery], lease_ms, decode)
 
@@ -235,8 +234,10 @@ def _renew(
 
 
 def _renewal(word: str) -> Renewal | Ack:
-    if word in _ACKS:
-        return _ACKS[word]
+    return _ACKS[word] if word in _ACKS else _renewed(word)
+
+
+def _renewed(word: str) -> Renewal:
     return Renewal(int(word.rstrip("!")), word.endswith("!"))
 
 
@@ -279,8 +280,15 @@ def _taken(core: QueueCore, nonce: str, reply: list[Any]) -> Taken:
             deliveries.append(delivery)
     if heads:
         core.fence = max(core.fence, stamp + len(heads) - 1)
-    next_in = (int(soonest) - int(now)) / 1000 if soonest else None
-    return Taken(deliveries, undecodable, more == b"1", next_in, (expires_ms - int(now)) / 1000)
+    next_in = seconds(int(soonest) - int(now)) if soonest else None
+    return Taken(deliveries, undecodable, more == b"1", next_in, seconds(expires_ms - int(now)))
+
+
+def seconds(ms: int) -> float:
+    """Milliseconds of a reply as seconds; ValueError when they are no time at all."""
+    if abs(ms) > _LONGEST_MS:
+        raise ValueError("a time in it is out of range")
+    return ms / 1000
 
 
 def metadata_of(data: bytes | None) -> dict[str, str]:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from redisq import detail
 from redisq.calls import Argument, Call, Kind
-from redisq.calls.consume import MAX_BATCH, Look, Poison, Taken, check_batch
+from redisq.calls.consume import MAX_BATCH, Look, Poison, Taken, check_batch, seconds
 from redisq.calls.core import EventCore
 from redisq.calls.events import header, own
 from redisq.codec import Undecodable
@@ -209,11 +209,11 @@ def _taken(core: EventCore, subscription: Subscription, nonce: str, lease_ms: in
     for i, raw in enumerate(headers):
         if raw is None:
             continue
-        fixed, fence, id = header(raw), stamp + i, ids[i].decode()
+        fence, id = stamp + i, ids[i].decode()
         token = f"{fence}-{nonce}"
         try:
-            value = core.codec.decode(bodies[i])
-        except Undecodable as error:
+            fixed, value = header(raw), core.codec.decode(bodies[i])
+        except (Undecodable, ValueError) as error:
             undecodable.append(Poison(id, token, str(error)))
             continue
         deliveries.append(
@@ -241,7 +241,7 @@ def _taken(core: EventCore, subscription: Subscription, nonce: str, lease_ms: in
         )
     if headers:
         core.fence = max(core.fence, stamp + len(headers) - 1)
-    next_in = (int(soonest) - int(now)) / 1000 if soonest else None
+    next_in = seconds(int(soonest) - int(now)) if soonest else None
     return Taken(deliveries, undecodable, more == b"1", next_in, lease_ms / 1000)
 
 

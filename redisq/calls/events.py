@@ -29,9 +29,12 @@ class Header(NamedTuple):
 
 def header(data: bytes) -> Header:
     standing, _, fixed = data.decode().partition(";")
-    status, _, _, _, settled = standing.split(",")
+    letter, _, _, _, settled = standing.split(",")
     _, created, expires, _, _ = fixed.split(",")
-    return Header(STATUS[status.lower()], optional(settled), int(created), optional(expires))
+    status = STATUS.get(letter.lower())
+    if status is None:
+        raise ValueError("its header is damaged")
+    return Header(status, optional(settled), int(created), optional(expires))
 
 
 def optional(ms: str | bytes) -> int | None:

@@ -92,7 +92,11 @@ def alter(core: Core, policy: P) -> Call[P]:
     args: list[Argument] = [len(names), *names, *_flat(policy.given)]
 
     def decode(reply: list[bytes]) -> P:
-        return type(policy).from_stored(dict(zip(names, (value.decode() for value in reply), strict=True)))
+        stored = dict(zip(names, (value.decode() for value in reply), strict=True))
+        try:
+            return type(policy).from_stored(stored)
+        except OverflowError as error:
+            raise ValueError("a stored duration is out of range") from error
 
     return Call("alter", script("queue/alter"), core.root, args, decode, kind=Kind.WRITE)
 
@@ -322,9 +326,12 @@ def result_of(core: QueueCore, id: str, letter: str, data: bytes) -> Any:
         raise JobCancelled(f"job {id} of queue {core.name} was cancelled")
     if letter == "g":
         raise JobGone(f"job {id} of queue {core.name} is unknown or was removed")
-    error = texts.error_of(data)
     what = "was quarantined" if letter == "q" else "failed for good"
-    why = "no reason is recorded" if error is None else f"{error.type}: {error.message}"
+    try:
+        error = texts.error_of(data)
+        why = "no reason is recorded" if error is None else f"{error.type}: {error.message}"
+    except ValueError as damage:
+        error, why = None, f"{damage}, so its reason can't be read"
     raise JobFailed(f"job {id} of queue {core.name} {what}: {why}", error=error)
 
 

@@ -214,6 +214,11 @@ def _final(request: Request, error: Exception | None, word: str, doubt: bool, at
         key = request.commands[0][1] if request.call is None else request.call.key
         shown = key.decode(errors="replace") if isinstance(key, bytes) else key
         return CorruptRecord(f"{request.operation}: {shown}, or a key of it, has the wrong type: {located}")
+    if request.call is not None and located != text:
+        # a script that stumbled in its own lines met something that redisq did not write
+        return CorruptRecord(
+            f"{request.operation}: {request.call.key} holds what this release can't read: {located}. See redisq check"
+        )
     return RedisqError(f"{request.operation}: the server answered with an error: {located}")
 
 

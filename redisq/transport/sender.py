@@ -43,13 +43,20 @@ class Clock(Protocol):
 class Caller:
     """One last-answer slot on the servers: it has one call in flight at most, and its `number` only grows."""
 
-    __slots__ = ("number", "returning", "sent", "slot")
+    __slots__ = ("number", "sent", "slot")
 
     def __init__(self, slot: str) -> None:
         self.slot = slot
         self.number = 0
         self.sent = False  # whether the server may have seen the call in flight
-        self.returning = False  # whether a give-back still needs slot and number
+
+
+class _NoBell(Exception):
+    """The bell can't be waited on although the call ran: what it may have claimed is to be given back."""
+
+    def __init__(self, refusal: RedisqError) -> None:
+        super().__init__(str(refusal))
+        self.refusal = refusal
 
 
 class Callers:
@@ -75,13 +82,11 @@ class Callers:
         return caller
 
     def release(self, caller: Caller) -> None:
-        if not caller.returning:
-            self._free.append(caller)
+        self._free.append(caller)
 
     def release_returned(self, caller: Caller) -> None:
         """After a give-back, which used up the next number."""
         caller.number += 2
-        caller.returning = False
         self._free.append(caller)
 
 
@@ -153,9 +158,12 @@ class SyncSender(_Sender):
             return _absent(call, error)
         except RedisqError:
             raise
-        except BaseException:
-            if caller is not None and caller.sent:
-                self._give_back(call, caller)
+        except BaseException as error:
+            if caller is not None and caller.sent and call.undo is not None:
+                returned, caller = caller, None  # it is free when that is done, and not before
+                self._give_back(call, call.undo, returned)
+            if isinstance(error, _NoBell):
+                raise error.refusal from error.refusal.__cause__
             raise
         finally:
             if caller is not None:
@@ -175,8 +183,7 @@ class SyncSender(_Sender):
                 bell, *outcome = self._wire.talk(connection, behind_bell, wait.seconds, wait.nudge)
                 if _is_broken(bell, outcome):
                     if not is_passing(bell):
-                        self._give_back(call, caller)
-                        raise refusal(Request(call.operation, behind_bell[:1]), bell)
+                        raise _NoBell(refusal(Request(call.operation, behind_bell[:1]), bell))
                     outcome = [bell]
         except Lost as lost:
             outcome = lost
@@ -205,14 +212,11 @@ class SyncSender(_Sender):
             except Lost as lost:
                 outcome = lost
 
-    def _give_back(self, call: Call[Any], caller: Caller | None) -> None:
+    def _give_back(self, call: Call[Any], undo: Call[Any], caller: Caller) -> None:
         """Return what a take may have claimed for a caller who is gone: now or, when the server is away, not at all."""
-        if call.undo is None or caller is None:
-            return
-        caller.returning = True
         wire = Wire(self._target.hurried(_GIVE_BACK_SECONDS), checked=True)
         try:
-            self._drive(self._undoing(call.undo, caller, _GIVE_BACK_SECONDS), None, wire)
+            self._drive(self._undoing(undo, caller, _GIVE_BACK_SECONDS), None, wire)
         except RedisqError as error:
             _log_kept(call, error)
         finally:
@@ -267,9 +271,12 @@ class AsyncSender(_Sender):
             return _absent(call, error)
         except (RedisqError, GeneratorExit):
             raise
-        except BaseException:
-            if caller is not None and caller.sent:
-                await self._give_back(call, caller)
+        except BaseException as error:
+            if caller is not None and caller.sent and call.undo is not None:
+                returned, caller = caller, None  # it is free when that is done, and not before
+                await self._give_back(call, call.undo, returned)
+            if isinstance(error, _NoBell):
+                raise error.refusal from error.refusal.__cause__
             raise
         finally:
             if caller is not None:
@@ -289,8 +296,7 @@ class AsyncSender(_Sender):
                 bell, *outcome = await self._wire.talk(connection, behind_bell, wait.seconds, wait.nudge)
                 if _is_broken(bell, outcome):
                     if not is_passing(bell):
-                        await self._give_back(call, caller)
-                        raise refusal(Request(call.operation, behind_bell[:1]), bell)
+                        raise _NoBell(refusal(Request(call.operation, behind_bell[:1]), bell))
                     outcome = [bell]
         except Lost as lost:
             outcome = lost
@@ -319,12 +325,9 @@ class AsyncSender(_Sender):
             except Lost as lost:
                 outcome = lost
 
-    async def _give_back(self, call: Call[Any], caller: Caller | None) -> None:
+    async def _give_back(self, call: Call[Any], undo: Call[Any], caller: Caller) -> None:
         """Return what a take may have claimed for a caller who is gone. Waits for it a moment; it goes on by itself."""
-        if call.undo is None or caller is None:
-            return
-        caller.returning = True
-        task = asyncio.get_running_loop().create_task(self._return(call, call.undo, caller))
+        task = asyncio.get_running_loop().create_task(self._return(call, undo, caller))
         self._returns.add(task)
         task.add_done_callback(self._returns.discard)
         await asyncio.wait({task}, timeout=_GIVE_BACK_SECONDS)

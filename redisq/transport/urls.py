@@ -119,7 +119,7 @@ def _sentinel(text: str, parts: SplitResult) -> Address:
     access, _, places = parts.netloc.rpartition("@")
     user, _, password = access.partition(":")
     service, _, db = parts.path.removeprefix("/").partition("/")
-    if not service or not re.fullmatch(r"\d*", db):
+    if not service or not re.fullmatch(r"\d{0,9}", db):
         raise _invalid(text, "write sentinel://host:26379,host:26379/SERVICE/DB")
     given = dict(parse_qsl(parts.query))
     secure = given.pop("ssl", "false").lower()

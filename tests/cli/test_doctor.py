@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ import pytest
 import redis
 
 from redisq import Engine, Queue
-from tests.cli.conftest import Cli, until
+from tests.cli.conftest import Cli, stopped, until
+from tests.faults.damage import used_memory
 from tests.support.servers import OwnServer
 
 SAFE = ("--appendonly", "yes")
@@ -44,6 +46,19 @@ def test_what_is_wrong_and_what_to_do(open_server: Callable[..., OwnServer], ask
     assert "nothing is kept over a restart" in found["persistence"]["message"]
     found = ask(open_server(*SAFE, "--appendfsync", "no"), 4)
     assert "appendfsync everysec" in found["persistence"]["advice"]
+
+
+def test_a_server_that_is_nearly_full_is_told_before(open_server: Callable[..., OwnServer], ask: Any) -> None:
+    server = open_server(*SAFE)
+    with server.client() as client:
+        used = used_memory(client)
+        client.config_set("maxmemory", used * 2)
+        assert ask(server, 0)["memory"]["level"] == "ok"
+        client.config_set("maxmemory", int(used_memory(client) * 1.05))
+        found = ask(server, 4)["memory"]
+    assert found["level"] == "warning"
+    assert "a full server takes no new jobs" in found["message"]
+    assert "raise maxmemory" in found["advice"]
 
 
 def test_replicas_their_lag_and_clocks(open_server: Callable[..., OwnServer], ask: Any) -> None:
@@ -85,9 +100,20 @@ def test_a_user_who_may_not_ask_gets_fewer_answers(own_server: OwnServer, cli: C
 def test_bench_measures_and_cleans_up(own_server: OwnServer, cli: Cli, tmp_path: Path) -> None:
     measured = cli("bench", "--jobs", "20", "--batch", "10", "--json", env={"REDISQ_URL": own_server.url}).json
     assert [(each["verb"], each["batch"]) for each in measured] == [
-        (verb, batch) for batch in (1, 10) for verb in ("offer", "take", "ack")
+        (verb, batch) for batch in (1, 10) for verb in ("offer", "take", "ack", "exchange")
     ]
     assert all(each["jobs_per_second"] > 0 for each in measured)
+    beside_the_limit = {each["verb"] for each in measured if (each["limit_jobs_per_second"] or 0) > 0}
+    assert beside_the_limit == {"offer", "exchange"}
     with own_server.client() as client:
         assert client.dbsize() == 0
     assert cli("bench", "--jobs", "10", "--batch", "5", env={"REDISQ_URL": own_server.url}).lines[0].startswith("VERB")
+    assert "bench" in cli.terminal("bench", "--jobs", "10", columns=120, env={"REDISQ_URL": own_server.url}).out
+
+
+def test_bench_interrupted_leaves_nothing_behind(own_server: OwnServer, cli: Cli) -> None:
+    process = cli.start("bench", "--jobs", "1000000", env={"REDISQ_URL": own_server.url})
+    with own_server.client() as client:
+        until(lambda: bool(client.keys("*:limit}:ready")), "both sides' jobs")
+        stopped(process, signal.SIGINT)
+        assert client.dbsize() == 0

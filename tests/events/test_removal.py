@@ -11,6 +11,7 @@ import redis
 from redisq import CapacityExceeded, Engine, EventPolicy, EventQueue, ObligationStatus
 from redisq.testing import ManualClock
 from tests.events.conftest import OpenEvents
+from tests.support.fronts import OpenEngine
 
 Sweep = Callable[[EventQueue[Any]], dict[str, int]]
 MANY = 9_000
@@ -94,3 +95,24 @@ def test_the_1001st_subscription_is_refused_and_an_existing_one_accepted(
     assert {each.generation for each in found.recipients} == {each.generation for each in event.recipients}
     assert queue.unsubscribe(first)
     assert queue.subscribe("one more").name == "one more"
+
+
+def test_a_dead_obligation_of_a_removed_generation_holds_once(
+    open_engine: OpenEngine, clock: ManualClock, keys: Callable[..., list[str]]
+) -> None:
+    """Counted twice, its end would take the event away from under the listing of another one. The order of the two is
+    that of their names, so there are several queues."""
+    policy = EventPolicy(dead_retention=300)
+    queues = [open_engine(clock=clock).events(f"news {n}", policy=policy) for n in range(8)]
+    for queue in queues:
+        stays, goes = queue.subscribe("stays"), queue.subscribe("goes")
+        queue.emit(1, id="x")
+        for subscription in (stays, goes):
+            delivery = queue.take(subscription)
+            assert delivery is not None
+            queue.fail(delivery, "no", final=True)
+    clock.advance(700)
+    for queue in queues:
+        assert queue.unsubscribe(queue.subscribe("goes"))
+        assert not queue.emit(2, id="x").duplicate
+    assert [key for key in keys() if ":dead:" in key] == []

@@ -308,3 +308,17 @@ def test_one_client_needs_one_slot(queue: Queue[Any], direct: Direct) -> None:
         for each in queue.take_many(2):
             queue.release(each)
     assert len(direct.answers()) == 1
+
+
+@pytest.mark.every_server
+@pytest.mark.real_server
+def test_a_sweep_that_removes_old_answers_keeps_its_own(direct: Direct, queue: Queue[Any]) -> None:
+    """Its caller's last answer is old enough to go when this one is written."""
+    direct(direct.offer("first"), 1)
+    queue.offer("due", id="due", delay=61)
+    direct.clock.advance(61)
+    first = direct(operate.maintain(direct.core), 2)
+    assert first.by_category["due"] == 1
+    before = direct.contents()
+    assert direct(operate.maintain(direct.core), 2) == first
+    assert direct.contents() == before

@@ -106,7 +106,7 @@ def test_a_key_of_the_wrong_type(sender: Face, key: str, raw: redis.Redis) -> No
 
 
 def test_an_error_in_a_script(sender: Face, key: str) -> None:
-    with pytest.raises(errors.RedisqError, match=r"test: the server answered with an error: .*boom"):
+    with pytest.raises(errors.CorruptRecord, match=r"test: .* holds what this release can't read: .*boom"):
         sender.run(tiny.call("error('boom')", key))
 
 

@@ -69,7 +69,10 @@ local function dead(facts, gen, limit)
   for i = 1, #ids do
     local each = event.get(ids[i])
     local row = each and event.sound(each) and event.row(each, facts.g)
-    if row and string.sub(row, 1, 1) == "d" then resolve.unhold(each) end
+    if row and string.sub(row, 1, 1) == "d" then
+      event.set_row(each, facts.g, "x" .. string.sub(row, 2))
+      resolve.unhold(each)
+    end
     resolve.unlist(gen, ids[i])
   end
   return #ids

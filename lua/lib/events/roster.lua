@@ -42,8 +42,9 @@ end
 function M.parts(version)
   local block, delta = string.match(version, "^(%d+)%.(%d+)$")
   if not block or not queue.here.roster then return {} end
-  local fields = { "s" .. block }
-  for i = 1, tonumber(delta) do fields[i + 1] = "d" .. block .. "." .. number.text(i) end
+  local fields, changes = { "s" .. block }, tonumber(delta)
+  if changes > DELTAS then return {} end
+  for i = 1, changes do fields[i + 1] = "d" .. block .. "." .. number.text(i) end
   return redis.call("HMGET", queue.key.roster, unpack(fields))
 end
 
