@@ -6,6 +6,7 @@ second walk names again is real.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -22,8 +23,33 @@ _LISTS = ("ready",)
 _TERMINAL = {"c": "completed", "d": "dead", "x": "cancelled", "q": "quarantined"}
 _OWNED = ("meta", "result", "error", "attempts", "history", "progress")
 _STEP = 1000
+_NUMBER = re.compile(rb"-?\d{1,16}")  # what a script can still count with
+_SHOWN = 40
 
 Column = dict[bytes, Any]
+
+
+class Numbers:
+    """Reads the stored numbers of a queue. One that is none is a finding, and stands for zero."""
+
+    def __init__(self, core: Core) -> None:
+        self.root = core.root
+        self.findings: list[str] = []
+
+    def read(self, column: str, field: bytes, text: bytes | None) -> int:
+        """A field of a column, or of the root where it has no name; what is not there is zero too."""
+        if text is None:
+            return 0
+        if _NUMBER.fullmatch(text):
+            return int(text)
+        key = f"{self.root}:{column}" if column else self.root
+        self.findings.append(f"field {shown(field)} of key {key} is no number: {shown(text[:_SHOWN])}")
+        return 0
+
+    def pair(self, column: str, field: bytes, text: bytes) -> tuple[int, int | None]:
+        """A number, and the one that may follow behind a comma."""
+        first, comma, second = text.partition(b",")
+        return self.read(column, field, first), self.read(column, field, second) if comma else None
 
 
 def walk(core: QueueCore) -> Flow[list[str]]:
@@ -54,7 +80,7 @@ def examine(core: QueueCore) -> Flow[tuple[list[str], list[bytes]]]:
             groups[field] = yield from scan("ZSCAN", key)
         else:
             problems.append(f"group {shown(field)} holds a {found.decode()} where a zset belongs")
-    snapshot = _Snapshot(core, columns, ready, int(first or 0), int(ghosts or 0), groups)
+    snapshot = _Snapshot(core, columns, ready, first, ghosts, groups)
     return [*problems, *snapshot.problems()], sorted(snapshot.suspects())
 
 
@@ -66,15 +92,19 @@ class _Snapshot:
         core: QueueCore,
         columns: dict[str, Column],
         ready: list[bytes],
-        first: int,
-        ghosts: int,
+        first: bytes | None,
+        ghosts: bytes | None,
         groups: dict[bytes, Column],
     ) -> None:
-        self.core = core
         self.columns = columns
         self.ready = ready
-        self.first = first
-        self.ghosts = ghosts
+        self.numbers = Numbers(core)
+        self.first = self.numbers.read("", b"first", first)
+        self.ghosts = self.numbers.read("", b"ghosts", ghosts)
+        self.dead: Counter[bytes] = Counter()
+        self.marks: dict[bytes, int | None] = {}
+        for id, text in columns["ghost"].items():
+            self.dead[id], self.marks[id] = self.numbers.pair("ghost", id, text)
         self.groups = groups
         self.broken = columns["broken"]
         self.heads: dict[bytes, Head] = {}
@@ -91,6 +121,7 @@ class _Snapshot:
         for id, reason in self.damaged.items():
             if id not in self.broken:
                 yield f"{_job(id)}: {reason}"
+        yield from self.numbers.findings
         yield from self._places()
         yield from self._terminal()
         yield from self._leases()
@@ -148,7 +179,7 @@ class _Snapshot:
         seen: Counter[bytes] = Counter()
         for id in self.ready:
             seen[id] += 1
-            yield id, seen[id] > _ghost_count(self.columns["ghost"].get(id))
+            yield id, seen[id] > self.dead[id]
 
     def _terminal(self) -> Iterator[str]:
         """Each terminal job in the group of its state and name, with the same score; each group of terminal jobs."""
@@ -186,24 +217,23 @@ class _Snapshot:
 
     def _ghosts(self) -> Iterator[str]:
         """The count of dead list entries per id, their sum, and the place of the live entry behind them."""
-        ghosts = self.columns["ghost"]
-        total = sum(_ghost_count(value) for value in ghosts.values())
+        total = self.dead.total()
         if self.ghosts != total:
             yield f"{self.ghosts} dead list entries are counted in sum, {total} one by one"
         positions: dict[bytes, list[int]] = defaultdict(list)
         for index, id in enumerate(self.ready):
             positions[id].append(self.first + index)
         for id, places in positions.items():
-            count = _ghost_count(ghosts.get(id))
+            count = self.dead[id]
             if len(places) > count + 1:
                 yield f"{_job(id)} stands {len(places)} times in ready, {count} of them dead"
-            mark = ghosts.get(id, b"").partition(b",")[2]
-            if count and len(places) == count + 1 and int(mark or -1) != places[-1]:
-                yield f"{_job(id)} has its live list entry marked at {shown(mark)}, not at {places[-1]}"
-        for id, value in ghosts.items():
-            if len(positions[id]) < _ghost_count(value):
+            mark = self.marks.get(id)
+            if count and len(places) == count + 1 and mark != places[-1]:
+                yield f"{_job(id)} has its live list entry marked at {mark}, not at {places[-1]}"
+        for id, count in self.dead.items():
+            if len(positions[id]) < count:
                 found = len(positions[id])
-                yield f"{_job(id)} is counted dead {_ghost_count(value)} times in ready, and stands there {found} times"
+                yield f"{_job(id)} is counted dead {count} times in ready, and stands there {found} times"
 
     def _memory(self) -> Iterator[str]:
         for id in self.columns["seen"].keys() & self.columns["head"].keys():
@@ -267,10 +297,6 @@ def _list(key: str) -> Flow[list[bytes]]:
         found += part
         if len(part) < _STEP:
             return found
-
-
-def _ghost_count(value: bytes | None) -> int:
-    return int(value.partition(b",")[0]) if value else 0
 
 
 def _job(id: bytes) -> str:

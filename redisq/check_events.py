@@ -5,6 +5,8 @@ On a queue that others use meanwhile an event may move between two steps: what a
 
 from __future__ import annotations
 
+import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -12,13 +14,19 @@ from typing import NamedTuple
 from redisq.calls import Commands, Flow
 from redisq.calls.core import EventCore
 from redisq.calls.events import members
-from redisq.check import Column, foreign_types, scan, shown, typed
+from redisq.check import Column, Numbers, foreign_types, scan, shown, typed
 
 _HASHES = ("ev", "body", "subs", "gens", "cursor", "roster", "refs", "was", "dropped", "broken")
 _SETS = ("log", "deadlines", "archives", "retiring", "due", "mort", "seen")
 _OWN_HASHES = ("lease", "error")
 _OWN_SETS = ("leased", "parked", "dead")
 _STEP = 200
+_HEADER = re.compile(
+    rb"([acxCX]),(\d{1,16}),\d{1,16},(\d{1,16}),(\d{0,16});(\d{1,16}),\d{1,16},(\d{0,16}),(|\d{1,16}\.\d{1,2}),\d{1,16}"
+)
+_FACTS = re.compile(rb"\d{1,16},\d{0,16},(\d{0,16}),(.*)", re.DOTALL)
+_OUTCOME = re.compile(rb"a,\d{1,16},.*|p,.*|[wdxr],\d{1,16}(,\d{0,16}(,.*)?)?", re.DOTALL)
+_EXACT = 2**53
 
 
 class Header(NamedTuple):
@@ -36,7 +44,6 @@ class Header(NamedTuple):
 class Facts(NamedTuple):
     """What is known of a generation (see lua/lib/events/generation.lua)."""
 
-    born: int
     removed: int | None
     name: bytes
 
@@ -49,11 +56,15 @@ def walk(core: EventCore) -> Flow[list[str]]:
     columns = yield from _columns(core, _HASHES, _SETS)
     own: dict[bytes, dict[str, Column]] = {}
     for g in columns["gens"]:
-        names = [(f"{name}:{g.decode()}", kind) for name, kind in typed(_OWN_HASHES, _OWN_SETS)]
-        foreign = yield from foreign_types(core, names)
+        try:
+            end = f":{g.decode()}"
+        except UnicodeDecodeError:
+            problems.append(f"generation {shown(g)} is in gens, and can be none")
+            continue
+        foreign = yield from foreign_types(core, [(name + end, kind) for name, kind in typed(_OWN_HASHES, _OWN_SETS)])
         problems += foreign
         if not foreign:
-            found = yield from _columns(core, _OWN_HASHES, _OWN_SETS, f":{g.decode()}")
+            found = yield from _columns(core, _OWN_HASHES, _OWN_SETS, end)
             own[g] = {name.partition(":")[0]: column for name, column in found.items()}
     outcomes: dict[bytes, Column] = {}
     ids = list(columns["ev"])
@@ -66,7 +77,7 @@ def walk(core: EventCore) -> Flow[list[str]]:
             elif kind != b"none":
                 problems.append(f"{_event(id)}: its outcomes hold a {kind.decode()}")
     (block,) = yield Commands(("HGET", core.root, "block"))
-    return [*problems, *_Snapshot(columns, own, outcomes, block or b"").problems()]
+    return [*problems, *_Snapshot(core, columns, own, outcomes, block).problems()]
 
 
 def _columns(core: EventCore, hashes: Sequence[str], sets: Sequence[str], end: str = "") -> Flow[dict[str, Column]]:
@@ -82,34 +93,75 @@ class _Snapshot:
 
     def __init__(
         self,
+        core: EventCore,
         columns: dict[str, Column],
         own: dict[bytes, dict[str, Column]],
         outcomes: dict[bytes, Column],
-        block: bytes,
+        block: bytes | None,
     ) -> None:
         self.columns = columns
         self.own = own
-        self.outcomes = outcomes
-        self.block = block
+        self.numbers = Numbers(core)
+        self.block = str(self.numbers.read("", b"block", block))
+        self.refs = {shown(block): self.numbers.read("refs", block, text) for block, text in columns["refs"].items()}
+        self.cursors = {g: self.numbers.pair("cursor", g, text)[0] for g, text in columns["cursor"].items()}
         self.broken = columns["broken"]
+        self.damaged: list[str] = []
         self.headers: dict[bytes, Header] = {}
-        self.damaged: dict[bytes, str] = {}
         self.facts: dict[bytes, Facts] = {}
-        for id, text in columns["ev"].items():
-            try:
-                self.headers[id] = _header(text)
-            except ValueError as error:
-                self.damaged[id] = str(error)
-        for g, text in columns["gens"].items():
-            born, _, removed, name = text.split(b",", 3)
-            self.facts[g] = Facts(int(born), int(removed) if removed else None, name)
+        self.rows: dict[bytes, dict[bytes, str]] = {id: {} for id in outcomes}
+        self._read_headers()
+        self._read_generations()
+        self._read_outcomes(outcomes)
+        versions = {event.version for event in self.headers.values()}
+        self.recipients = {version: self._recipients(version) for version in versions}
+
+    def _read_headers(self) -> None:
+        for id, text in self.columns["ev"].items():
+            if found := _HEADER.fullmatch(text):
+                status, owed, dead, settled, seq, expires, version = (part.decode() for part in found.groups())
+                self.headers[id] = Header(
+                    status, int(owed), int(dead), _optional(settled), int(seq), _optional(expires), version
+                )
+            elif id not in self.broken:
+                self.damaged.append(f"{_event(id)}: its header is damaged")
+
+    def _read_generations(self) -> None:
+        for g, text in self.columns["gens"].items():
+            if found := _FACTS.fullmatch(text):
+                self.facts[g] = Facts(_optional(found[1].decode()), found[2])
+            else:
+                self.damaged.append(f"generation {shown(g)}: its facts are damaged")
+
+    def _read_outcomes(self, outcomes: dict[bytes, Column]) -> None:
+        for id, rows in outcomes.items():
+            for g, row in rows.items():
+                if _OUTCOME.fullmatch(row):
+                    self.rows[id][g] = row[:1].decode()
+                else:
+                    self.damaged.append(f"{_event(id)}: its outcome for generation {shown(g)} is damaged")
+
+    def _recipients(self, version: str) -> list[bytes] | None:
+        """The generations of a roster; None when it is not known any more."""
+        block, _, delta = version.partition(".")
+        whole = self.columns["roster"].get(f"s{block}".encode())
+        if whole is None:
+            return None if version else []
+        changes = (self.columns["roster"].get(f"d{block}.{n}".encode()) for n in range(1, int(delta) + 1))
+        try:
+            found = members([whole, *changes])
+        except ValueError:
+            found = None
+        if found is None or b";" not in whole:
+            self.damaged.append(f"roster {version} is damaged")
+            return None
+        return [generation for _, generation in found]
 
     def problems(self) -> Iterator[str]:
         for id, reason in self.broken.items():
             yield f"{_event(id)} was set aside: {reason.decode(errors='replace')}"
-        for id, reason in self.damaged.items():
-            if id not in self.broken:
-                yield f"{_event(id)}: {reason}"
+        yield from self.damaged
+        yield from self.numbers.findings
         yield from self._indexes()
         yield from self._generations()
         for id, standing in self.headers.items():
@@ -133,9 +185,10 @@ class _Snapshot:
                 yield f"{_event(id)} is settled, not archived and not held, and still there"
             if id not in self.columns["body"] and id not in self.broken:
                 yield f"{_event(id)}: its payload is gone"
+        unknown = self.columns["ev"].keys() - self.headers.keys()
         for index in ("log", "deadlines", "archives"):
-            found = {id: int(float(score)) for id, score in self.columns[index].items()}
-            for id in (found.keys() | wanted[index].keys()) - self.broken.keys() - self.damaged.keys():
+            found = {id: _whole(score) for id, score in self.columns[index].items()}
+            for id in (found.keys() | wanted[index].keys()) - self.broken.keys() - unknown:
                 if found.get(id) != wanted[index].get(id):
                     yield f"{_event(id)} is in {index} with {found.get(id)}, not with {wanted[index].get(id)}"
         for id in self.columns["body"].keys() - self.columns["ev"].keys():
@@ -148,20 +201,20 @@ class _Snapshot:
         named = {g: name for name, g in self.columns["subs"].items()}
         for g in active.keys() ^ named.keys():
             yield f"generation {shown(g)} is active for one of subs and gens alone"
-        for g in self.facts.keys() ^ self.columns["cursor"].keys():
+        for g in self.columns["gens"].keys() ^ self.cursors.keys():
             yield f"generation {shown(g)} is in one of gens and cursor alone"
         for g in (self.facts.keys() - active.keys()) ^ self.columns["retiring"].keys():
             yield f"generation {shown(g)} is in retiring and active, or removed and not in retiring"
         for index, column in (("due", "leased"), ("mort", "dead")):
             for g in active:
-                scores = [float(score) for score in self.own.get(g, {}).get(column, {}).values()]
-                if scores and float(self.columns[index].get(g, b"inf")) > min(scores):
+                scores = self.own.get(g, {}).get(column, {}).values()
+                if scores and self.columns[index].get(g, math.inf) > min(scores):
                     yield f"generation {shown(g)} is in {index} later than its first entry of {column}"
 
     def _obligations(self, id: bytes, event: Header) -> Iterator[str]:
         """Each obligation has an outcome, or is ahead of its cursor, or in hand; and the header counts them."""
-        rows = {g: row[:1].decode() for g, row in self.outcomes.get(id, {}).items()}
-        recipients = self._recipients(event.version)
+        rows = self.rows.get(id, {})
+        recipients = self.recipients[event.version]
         if recipients is not None:
             done = sum(rows.get(g, "p") in "awdxr" for g in recipients)
             if event.status == "a" and event.owed != len(recipients) - done:
@@ -175,7 +228,7 @@ class _Snapshot:
             facts, keys = self.facts.get(g), self.own.get(g)
             if facts is None or keys is None or event.status != "a" or rows.get(g, "p") in "awdx":
                 continue
-            ahead = event.seq > int(self.columns["cursor"].get(g, b"0").partition(b",")[0])
+            ahead = event.seq > self.cursors.get(g, 0)
             places = ahead + (id in keys["leased"]) + (id in keys["parked"])
             # past its deadline it may be in nobody's hands any more
             if places > 1 or (places == 0 and event.expires is None):
@@ -186,52 +239,40 @@ class _Snapshot:
         for id in keys["leased"].keys() & keys["parked"].keys():
             yield f"{_event(id)} is both leased and parked by {shown(g)}"
         for id in keys["leased"].keys() | keys["parked"].keys() | keys["lease"].keys():
-            event, row = self.headers.get(id), self.outcomes.get(id, {}).get(g, b"")
+            event = self.headers.get(id)
             if event is None and id not in self.columns["ev"]:
                 yield f"{_event(id)} is in the hands of {shown(g)}, and is not there"
-            elif event is not None and event.status != "a" and not row.startswith(b"r"):
+            elif event is not None and event.status != "a" and self._row(id, g) != "r":
                 yield f"{_event(id)} is settled, and in the hands of {shown(g)}"
         for id in (keys["leased"].keys() | keys["parked"].keys()) - keys["lease"].keys():
             yield f"{_event(id)} is in the hands of {shown(g)} without a row"
         for id in keys["dead"].keys() ^ keys["error"].keys():
             yield f"{_event(id)} is dead for {shown(g)} by halves"
         for id in keys["dead"]:
-            if not self.outcomes.get(id, {}).get(g, b"").startswith(b"d") and id not in self.broken:
+            if self._row(id, g) != "d" and id not in self.broken:
                 yield f"{_event(id)} is listed as dead for {shown(g)}, and is not"
 
     def _rosters(self) -> Iterator[str]:
         kept = Counter(event.version.partition(".")[0] for event in self.headers.values() if event.version)
-        stored = {block.decode(): int(count) for block, count in self.columns["refs"].items()}
-        for block in kept.keys() | stored.keys():
-            if kept[block] != stored.get(block, 0) and not self.damaged and not self.broken:
-                yield f"roster block {block} is kept for {stored.get(block, 0)} events, not for {kept[block]}"
+        for block in kept.keys() | self.refs.keys():
+            if kept[block] != self.refs.get(block, 0) and not self.damaged and not self.broken:
+                yield f"roster block {block} is kept for {self.refs.get(block, 0)} events, not for {kept[block]}"
         for field in self.columns["roster"]:
-            block = field[1:].partition(b".")[0].decode()
-            if block not in stored and block != self.block.decode():
+            block = shown(field[1:].partition(b".")[0])
+            if block not in self.refs and block != self.block:
                 yield f"roster field {shown(field)} is of no use"
 
-    def _recipients(self, version: str) -> list[bytes] | None:
-        """The generations of a roster; None when it is not known any more."""
-        block, _, delta = version.partition(".")
-        whole = self.columns["roster"].get(f"s{block}".encode())
-        if whole is None:
-            return None if version else []
-        changes = (self.columns["roster"].get(f"d{block}.{n}".encode()) for n in range(1, int(delta) + 1))
-        return [generation for _, generation in members([whole, *changes])]
-
-
-def _header(text: bytes) -> Header:
-    try:
-        standing, _, fixed = text.decode().partition(";")
-        status, owed, _, dead, settled = standing.split(",")
-        seq, _, expires, version, _ = fixed.split(",")
-        return Header(status, int(owed), int(dead), _optional(settled), int(seq), _optional(expires), version)
-    except (ValueError, UnicodeDecodeError):
-        raise ValueError("its header is damaged") from None
+    def _row(self, id: bytes, g: bytes) -> str | None:
+        return self.rows.get(id, {}).get(g)
 
 
 def _optional(text: str) -> int | None:
     return int(text) if text else None
+
+
+def _whole(score: float) -> float:
+    """A score without its fraction; as it is where that can't be told."""
+    return int(score) if abs(score) < _EXACT else score
 
 
 def _event(id: bytes) -> str:

@@ -93,7 +93,7 @@ def use(core: Core, build: Callable[[], Call[T]]) -> Flow[T]:
 
 def settle_terms(core: Core, *, writes: bool) -> Flow[bool]:
     """Compares this client's declaration with the queue, and stores it before a first write; False: no queue yet."""
-    if core.opened is Opened.YES and writes and not core.settled:
+    if core.opened is not Opened.NO and writes and not core.settled:
         # before a first write: another client may have deleted the queue since, and a third one made it anew
         (declared,) = yield Commands(("HGET", core.root, "declared"))
         if declared is None:

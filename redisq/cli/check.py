@@ -19,6 +19,7 @@ FOUND = 4
 _FOREIGN = (
     ("would expire", "make it stay with PERSIST, and find out who sets a time to live on keys of redisq"),
     ("holds a ", "some other program writes there: move that key away with RENAME, and give it another database"),
+    (" is no number", "nothing counts it again: write the right one with redis-cli while no worker runs"),
 )
 _ADVICE = (
     ("was set aside", "look at what is left with `redisq jobs list`, then `redisq jobs remove {queue} ID`"),
