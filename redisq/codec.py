@@ -51,9 +51,10 @@ class Codec:
             raise InvalidInput(f"{what} is {len(data):,} bytes encoded; the limit is {limit:,}")
         if validate:
             try:
-                self.decode(data)
-            except Undecodable as error:
-                raise InvalidInput(f"{what} does not decode as the type of this queue: {error}") from error
+                self._decode(data)
+            except Exception as error:  # see decode
+                reason = f"{type(error).__name__}: {error}"
+                raise InvalidInput(f"{what} does not decode as the type of this queue: {reason}") from error
         return data
 
     def decode(self, data: bytes) -> Any:

@@ -172,7 +172,7 @@ def offer_many(core: QueueCore, items: Iterable[Any], *, replicas: int = 0) -> F
     integer("replicas", replicas, 0, 1000)
     if isinstance(items, str | bytes) or not isinstance(items, Iterable):
         raise InvalidInput(f"items must be an iterable of values or NewJob, not {type(items).__name__}")
-    jobs = [item if isinstance(item, NewJob) else NewJob(item) for item in items]
+    jobs = list(items)
     ids = [produce.checked_id(job) for job in jobs]
     made = iter(core.ids.make(ids.count(None)))
     named = [id if id is not None else next(made) for id in ids]

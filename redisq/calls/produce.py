@@ -27,6 +27,8 @@ WAIT_MS = 250
 """How long one WAIT for replicas blocks: well under any socket timeout."""
 
 _JOB_OVERHEAD = 256
+_DEFAULTS = ";"
+"""The tail of a head whose producer chose nothing."""
 _NEW = {"r": JobState.READY, "s": JobState.SCHEDULED}
 _DUPLICATE = {
     "R": JobState.READY, "S": JobState.SCHEDULED, "L": JobState.LEASED, "C": JobState.COMPLETED,
@@ -57,8 +59,15 @@ class Encoded(NamedTuple):
         return len(self.body) + len(self.meta) + _JOB_OVERHEAD
 
 
-def encode(core: QueueCore, job: NewJob, id: str) -> Encoded:
-    """Checks every option and encodes the value; raises InvalidInput naming the argument."""
+def encode(core: QueueCore, item: Any, id: str) -> Encoded:
+    """Encodes a value, or a `NewJob` after a check of its options; raises InvalidInput naming the argument."""
+    if isinstance(item, NewJob):
+        return _encode_job(core, item, id)
+    body = core.codec.encode("value", item, limit=MAX_PAYLOAD_BYTES, validate=core.validate)
+    return Encoded(id, body, _DEFAULTS if len(body) <= BIG_PAYLOAD else _tail(NewJob(item), len(body), False), "", b"")
+
+
+def _encode_job(core: QueueCore, job: NewJob, id: str) -> Encoded:
     body = core.codec.encode("value", job.value, limit=MAX_PAYLOAD_BYTES, validate=core.validate)
     meta = b"" if not job.metadata else msgspec.json.encode(metadata(job.metadata))
     return Encoded(id, body, _tail(job, len(body), bool(meta)), _due(job), meta)
@@ -82,8 +91,9 @@ def offers(core: QueueCore, jobs: Sequence[Encoded], replicas: int = 0) -> Call[
                 copies=copies)  # fmt: skip
 
 
-def checked_id(job: NewJob) -> str | None:
-    return None if job.id is None else text("id", job.id)
+def checked_id(item: Any) -> str | None:
+    """The id that a producer chose for an item."""
+    return text("id", item.id) if isinstance(item, NewJob) and item.id is not None else None
 
 
 def chunks(jobs: Sequence[S]) -> list[list[S]]:
@@ -91,11 +101,12 @@ def chunks(jobs: Sequence[S]) -> list[list[S]]:
     result: list[list[S]] = []
     size = 0
     for job in jobs:
-        if not result or len(result[-1]) == CHUNK_JOBS or size + job.size > CHUNK_BYTES:
+        more = job.size
+        if not result or len(result[-1]) == CHUNK_JOBS or size + more > CHUNK_BYTES:
             result.append([])
             size = 0
         result[-1].append(job)
-        size += job.size
+        size += more
     return result
 
 
