@@ -22,6 +22,7 @@ from benchmarks import (
     profile_scripts,
     report,
     retention,
+    ringing,
     transitions,
     wakeup,
 )
@@ -32,6 +33,7 @@ QUICK: dict[ModuleType, list[str]] = {
     limit: ["--rounds", "1", "--jobs", "1000", "--deep", "2000"],
     depth: ["--rounds", "1", "--most", "10000"],
     wakeup: ["--rounds", "5"],
+    ringing: ["--rounds", "5"],
     fanout: ["--rounds", "1", "--subscriptions", "1", "--subscriptions", "1000"],
     retention: ["--rounds", "1", "--finished", "2000", "--jobs", "1000"],
     profile_scripts: ["--rounds", "1"],
