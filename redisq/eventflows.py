@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from redisq.calls import Call, Commands, Flow, broadcast, deliveries as calls, produce, subscribing as builders, upkeep
+from redisq.calls import Call, Commands, Flow, broadcast, deliveries as calls, subscribing as builders, upkeep
 from redisq.calls.consume import MAX_BATCH, Look, Poison, Taken, check_batch
 from redisq.calls.core import EventCore
 from redisq.calls.deliveries import LEASE, Settlement
 from redisq.calls.events import own
 from redisq.errors import InvalidInput
-from redisq.flows import counting, process, seconds_of, settle_terms, slices, take_after_exchange, use, wait_and_take
+from redisq.flows import (
+    counting,
+    in_chunks,
+    process,
+    seconds_of,
+    settle_terms,
+    slices,
+    take_after_exchange,
+    use,
+    wait_and_take,
+)
 from redisq.model import (
     Ack,
     DamagedRecord,
@@ -121,25 +132,16 @@ def emit_many(core: EventCore, items: Iterable[Any]) -> Flow[list[Event]]:
     if isinstance(items, str | bytes) or not isinstance(items, Iterable):
         raise InvalidInput(f"items must be an iterable of values or NewEvent, not {type(items).__name__}")
     events = [item if isinstance(item, NewEvent) else NewEvent(item) for item in items]
-    ids = [broadcast.checked_id(item) for item in events]
-    made = iter(core.ids.make(ids.count(None)))
-    named = [id if id is not None else next(made) for id in ids]
-
-    def encoded() -> list[broadcast.Encoded]:
-        return [broadcast.encode(core, item, id) for item, id in zip(events, named, strict=True)]
-
-    chunks = produce.chunks(encoded())
-    if not chunks:
-        return []
-    codec = core.codec.name
-    yield from settle_terms(core, writes=True)
-    if core.codec.name != codec:
-        chunks = produce.chunks(encoded())
-    done: list[Event] = []
-    for chunk in chunks:
-        with counting("emit_many", done):
-            done += yield from _emit_chunk(core, chunk)
-    return done
+    return (
+        yield from in_chunks(
+            core,
+            "emit_many",
+            events,
+            broadcast.checked_id,
+            partial(broadcast.encode, core),
+            lambda chunk: _emit_chunk(core, chunk),
+        )
+    )
 
 
 def _emit_chunk(core: EventCore, chunk: Sequence[broadcast.Encoded]) -> Flow[list[Event]]:

@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -61,6 +62,8 @@ from redisq.policy import Keep
 from redisq.values import Duration, boolean, duration_ms, integer, text
 
 T = TypeVar("T")
+New = TypeVar("New")
+S = TypeVar("S", bound=produce.Sized)
 D = TypeVar("D")
 D_contra = TypeVar("D_contra", contravariant=True)
 _log = logging.getLogger("redisq")
@@ -172,25 +175,46 @@ def offer_many(core: QueueCore, items: Iterable[Any], *, replicas: int = 0) -> F
     integer("replicas", replicas, 0, 1000)
     if isinstance(items, str | bytes) or not isinstance(items, Iterable):
         raise InvalidInput(f"items must be an iterable of values or NewJob, not {type(items).__name__}")
-    jobs = list(items)
-    ids = [produce.checked_id(job) for job in jobs]
+    return (
+        yield from in_chunks(
+            core,
+            "offer_many",
+            list(items),
+            produce.checked_id,
+            partial(produce.encode, core),
+            lambda chunk: use(core, lambda: produce.offers(core, chunk, replicas)),
+        )
+    )
+
+
+def in_chunks(
+    core: Core,
+    operation: str,
+    items: Sequence[New],
+    checked_id: Callable[[New], str | None],
+    encode: Callable[[New, str], S],
+    send: Callable[[Sequence[S]], Flow[list[T]]],
+) -> Flow[list[T]]:
+    """Stores many new records: names and encodes all of them first, and again when the stored codec is another one;
+    then sends chunk by chunk."""
+    ids = [checked_id(item) for item in items]
     made = iter(core.ids.make(ids.count(None)))
     named = [id if id is not None else next(made) for id in ids]
 
-    def encoded() -> list[produce.Encoded]:
-        return [produce.encode(core, job, id) for job, id in zip(jobs, named, strict=True)]
+    def chunks() -> list[list[S]]:
+        return produce.chunks([encode(item, id) for item, id in zip(items, named, strict=True)])
 
-    chunks = produce.chunks(encoded())
-    if not chunks:
+    encoded = chunks()
+    if not encoded:
         return []
     codec = core.codec.name
     yield from settle_terms(core, writes=True)
     if core.codec.name != codec:
-        chunks = produce.chunks(encoded())
-    done: list[Offer] = []
-    for chunk in chunks:
-        with counting("offer_many", done):
-            done += yield from use(core, lambda chunk=chunk: produce.offers(core, chunk, replicas))  # type: ignore[misc]
+        encoded = chunks()
+    done: list[T] = []
+    for chunk in encoded:
+        with counting(operation, done):
+            done += yield from send(chunk)
     return done
 
 

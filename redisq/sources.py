@@ -9,7 +9,6 @@ from redisq import flows
 from redisq.calls import Call, Flow, consume, deliveries, subscribing
 from redisq.calls.consume import Look, Poison, Taken
 from redisq.calls.core import Core, EventCore, QueueCore
-from redisq.detail import to_wire
 from redisq.errors import InvalidInput
 from redisq.handlers import Handler, Handlers
 from redisq.model import (
@@ -26,7 +25,6 @@ from redisq.model import (
     Renewal,
     Subscription,
 )
-from redisq.values import duration_ms
 
 Item: TypeAlias = list[Any]
 """One settlement to send: its second part is the id, its third the token, its fourth, if any, the data."""
@@ -112,10 +110,10 @@ class JobSource:
         return consume.settlement(self._core, Failed(delivery, error, retry_in, final))
 
     def released(self, delivery: Delivery | Poison, delay: float = 0) -> Item:
-        return [f"r{duration_ms('delay', delay)}", delivery.id, delivery.token]
+        return consume.released(delivery.id, delivery.token, delay)
 
     def quarantined(self, delivery: Delivery | Poison, kind: str, reason: str) -> Item:
-        return ["q+", delivery.id, delivery.token, to_wire(ErrorDetail(kind, reason))]
+        return consume.quarantined(delivery.id, delivery.token, kind, reason)
 
     def begun(self, delivery: Delivery) -> Item:
         return consume.begin(delivery)

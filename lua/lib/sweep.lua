@@ -158,7 +158,7 @@ function M.dedup(limit)
   local due = redis.call("ZCOUNT", queue.key.seen, "-inf", cutoff)
   if due == 0 then return 0, false end
   local ids = redis.call("ZRANGE", queue.key.seen, "-inf", cutoff, "BYSCORE", "LIMIT", 0, limit)
-  for i = 1, #ids do plan.add("ZREM", queue.key.seen, ids[i]) end
+  plan.append("ZREM", queue.key.seen, ids)
   return #ids, due > #ids
 end
 

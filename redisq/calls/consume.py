@@ -139,7 +139,7 @@ def progress(core: QueueCore, delivery: Delivery, value: bytes) -> Call[None]:
 
 def quarantine_many(core: QueueCore, undecodable: Sequence[Poison]) -> Call[list[Ack | Failure]]:
     """Sets jobs aside that do not decode, each with the reason; the raw bytes stay."""
-    items = [_quarantine_item(each.id, each.token, "Undecodable", each.reason) for each in undecodable]
+    items = [quarantined(each.id, each.token, "Undecodable", each.reason) for each in undecodable]
     return _settle_many(core, "quarantine", items)
 
 
@@ -193,7 +193,7 @@ def quarantine(core: QueueCore, delivery: Delivery, reason: str) -> Call[Failure
     """Set a job aside as one that no retry can help; `retry(id)` brings it back. Raises LeaseLost for a stale token."""
     if not isinstance(reason, str):
         raise InvalidInput(f"reason must be a str, not {type(reason).__name__}")
-    item = _quarantine_item(_own(core, delivery).id, delivery.token, "Quarantined", reason)
+    item = quarantined(_own(core, delivery).id, delivery.token, "Quarantined", reason)
     return _settle_item(core, "quarantine", delivery, item, lambda word: _failure_of(core, delivery, word), None)
 
 
@@ -338,10 +338,6 @@ def _settle_many(core: QueueCore, operation: str, items: Sequence[Sequence[Argum
                 ids=[str(item[1]) for item in items], missing=lambda: [Ack.GONE for _ in items])  # fmt: skip
 
 
-def _quarantine_item(id: str, token: str, kind: str, reason: str) -> list[Argument]:
-    return ["q+", id, token, detail.to_wire(ErrorDetail(kind, reason))]
-
-
 def _batch_answer(word: str) -> Ack | Failure:
     if word in _ACKS:
         return _ACKS[word]
@@ -355,6 +351,14 @@ def success(delivery: Delivery) -> Item:
     return ["a", delivery.id, delivery.token]
 
 
+def released(id: str, token: str, delay: Duration) -> Item:
+    return [f"r{duration_ms('delay', delay)}", id, token]
+
+
+def quarantined(id: str, token: str, kind: str, reason: str) -> Item:
+    return ["q+", id, token, detail.to_wire(ErrorDetail(kind, reason))]
+
+
 def settlement(core: QueueCore, item: Any) -> Item:
     """Raises InvalidInput for a delivery of another queue, or a result that can't be stored."""
     delivery = _own(core, _delivery_of(item))
@@ -366,7 +370,7 @@ def settlement(core: QueueCore, item: Any) -> Item:
         wait = "" if item.retry_in is None else str(duration_ms("retry_in", item.retry_in))
         final = boolean("final", item.final)
         return [f"f+{_NO_RETRY if final else wait}", delivery.id, delivery.token, detail.to_wire(item.error)]
-    return [f"r{duration_ms('delay', item.delay)}", delivery.id, delivery.token]
+    return released(delivery.id, delivery.token, item.delay)
 
 
 def _delivery_of(item: Any) -> Any:

@@ -110,10 +110,8 @@ end
 -- Ids whose memory has passed.
 function M.memory(limit)
   local ids = due_of("seen", queue.ms - tonumber(queue.root.dedup), limit)
-  for i = 1, #ids do
-    plan.add("ZREM", queue.key.seen, ids[i])
-    plan.add("HDEL", queue.key.was, ids[i])
-  end
+  plan.append("ZREM", queue.key.seen, ids)
+  plan.append("HDEL", queue.key.was, ids)
   return #ids, #ids == limit
 end
 
