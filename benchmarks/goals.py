@@ -131,7 +131,7 @@ def _beside(value: float, name: str) -> str:
 
 def _limit(figures: Rows) -> Iterator[Row]:
     for row in figures:
-        if row["what"].startswith("take("):
+        if row["what"].startswith("take(") and row["goal"]:
             ratio = row["ratio"]["median"]
             yield Row(row["what"], row["server"], "≤ 1.2 ×", short(row["redisq"]["median"]),
                       _beside(row["limit"]["median"], "nothing behind"), short(ratio), ratio <= 1.2)  # fmt: skip

@@ -16,7 +16,8 @@ from typing import Any
 
 import click
 
-from tests.support.servers import Server
+from benchmarks.servers import allocator
+from tests.support.servers import OwnServer
 
 KEPT = Path(__file__).parent / "results"
 RESULTS = KEPT
@@ -73,7 +74,7 @@ def say(text: str) -> None:
     click.echo(text)
 
 
-def machine(servers: Sequence[Server]) -> dict[str, Any]:
+def machine(servers: Sequence[OwnServer]) -> dict[str, Any]:
     """Where figures come from: they mean little elsewhere."""
     return {
         "run": RUN,
@@ -84,7 +85,7 @@ def machine(servers: Sequence[Server]) -> dict[str, Any]:
         "system": platform.platform(),
         "python": platform.python_version(),
         "packages": {name: metadata.version(name) for name in ("redis", "hiredis", "msgspec")},
-        "servers": {server.name: server.version() for server in servers},
+        "servers": {server.name: f"{server.version()}, {allocator(server)}" for server in servers},
     }
 
 

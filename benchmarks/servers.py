@@ -1,9 +1,15 @@
-"""The servers that are measured: private ones, on unix sockets, started by the kit of the test suite."""
+"""The servers that are measured: private ones, on unix sockets, started by the kit of the test suite.
+
+Valkey's wheel is built with the C library's malloc; its images and the distributions' packages are built with jemalloc,
+which serves a script in a fifth to a third less time here (measured in turn). So where a jemalloc is
+installed, a server without one is started on it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from ctypes.util import find_library
 from typing import Any, TypeAlias
 
 import click
@@ -13,6 +19,7 @@ from tests.support.servers import NoServer, OwnServer, Pool
 
 Option: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
+PRELOAD = "LD_PRELOAD"
 KINDS = ("valkey9", "system-redis", "redis8")
 
 
@@ -33,7 +40,19 @@ def _start(pool: Pool, name: str) -> OwnServer:
     except NoServer as error:
         raise click.ClickException(f"{name} can't be started here: {error}") from None
     assert isinstance(server, OwnServer), f"{name} is not of KINDS"
+    library = find_library("jemalloc")
+    if library is not None and allocator(server) == "libc":
+        server.kill()
+        server.environment[PRELOAD] = library
+        server.start()
     return server
+
+
+def allocator(server: OwnServer) -> str:
+    """What gives the server its memory."""
+    with connected(server) as client:
+        info: Any = client.info("memory")
+    return server.environment.get(PRELOAD, str(info["mem_allocator"]))
 
 
 def connected(server: OwnServer) -> redis.Redis:

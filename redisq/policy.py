@@ -311,13 +311,13 @@ class QueuePolicy(Policy):
 class EventPolicy(Policy):
     """The rules of an event queue. Options that are not given are adopted from what the queue stores, else the default.
 
-    on_completion: "delete" or "archive" what is completed or expired. ttl: the deadline of an event that states none,
-    from its emission; None for none. archive_retention: how long archived events stay, from their settlement; None for
-    ever. max_attempts: attempts until an obligation is dead, 1…1,000,000, None for no limit. backoff: the wait after a
-    failed attempt. dedup: how long an id stays taken after its event settled and its record went. dead_retention: how
-    long a dead obligation holds its event; None until it is retried or discarded. max_backlog: events that may wait for
-    one subscription, 1 or more. idle_after: how long a subscription may leave its oldest event waiting without taking
-    anything; the sweep drops what is beyond either, None drops nothing.
+    on_completion: "delete" or "archive" what is completed or expired, by the policy of that moment. ttl: the deadline
+    of an event that states none, from its emission; None for none. archive_retention: how long archived events stay,
+    from their settlement; None for ever. max_attempts: attempts until an obligation is dead, 1…1,000,000, None for no
+    limit. backoff: the wait after a failed attempt. dedup: how long an id stays taken after its event settled and its
+    record went. dead_retention: how long a dead obligation holds its event; None until it is retried or discarded.
+    max_backlog: events that may wait for one subscription, 1 or more. idle_after: how long a subscription may leave its
+    oldest event waiting without taking anything; the sweep drops what is beyond either, None drops nothing.
     """
 
     __slots__ = (

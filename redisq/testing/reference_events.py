@@ -125,6 +125,8 @@ class _Event:
     obligations: list[_Obligation] = field(default_factory=list)
     status: EventStatus = EventStatus.ACTIVE
     settled_ms: int | None = None
+    # whether it went into the archive: the policy at its settlement decides that, and no later one
+    archived: bool = False
     # past its archive retention: hidden, and gone unless it is held
     past: bool = False
 
@@ -293,10 +295,7 @@ class ReferenceEventQueue:
         integer("offset", offset, 0, 2**53 - 1)
         integer("limit", limit, 1, 1000)
         self._read()
-        if self._policy.on_completion == "delete":
-            return []
-        settled = [event for event in self._store.events.values() if event.settled_ms is not None]
-        archived = [event for event in settled if not event.past]
+        archived = [event for event in self._store.events.values() if event.archived and not event.past]
         return [event.id for event in sorted(archived, key=_settlement_order)][offset : offset + limit]
 
     # -- consuming
@@ -552,6 +551,7 @@ class ReferenceEventQueue:
 
     def _settle_event(self, event: _Event, status: EventStatus, at: int) -> None:
         event.status, event.settled_ms = status, at
+        event.archived = self._policy.on_completion == "archive"
         for obligation in event.obligations:
             # choice: to repeat a release or a failure comes too late, too
             if status is EventStatus.EXPIRED and not obligation.retried and obligation.resolved_ms is None:
@@ -588,7 +588,7 @@ class ReferenceEventQueue:
         if event.settled_ms is None or event.held:
             return False
         # choice: past its retention an archived event is gone, like a settled one that nobody archives
-        return self._policy.on_completion == "delete" or event.past
+        return not event.archived or event.past
 
     # -- operating
 
@@ -622,6 +622,8 @@ class ReferenceEventQueue:
             return False
         if obligation.retried:  # choice: it reads dead again, since when it died
             self._resolve(obligation, ObligationStatus.DEAD, obligation.died_ms)
+            if obligation.settled is not None and obligation.settled[2].state is ObligationStatus.PENDING:
+                obligation.settled = None  # the discard is newer than what let it wait
         obligation.listed = False
         self._let_time_pass()
         return True

@@ -95,6 +95,7 @@ class OwnServer(Server):
         self._folder = Path(tempfile.mkdtemp(prefix="redisq-"))
         path = self._folder / "socket"
         self.unix_url = f"unix://{path}?db=0"
+        self.environment: dict[str, str] = {}  # beside that of this process, from the next start on
         self._process: subprocess.Popen[bytes] | None = None
         self.port = free_port()
         self._command = [binary, "--bind", "127.0.0.1", "--port", str(self.port), "--unixsocket", str(path)]
@@ -106,7 +107,9 @@ class OwnServer(Server):
     def start(self) -> None:
         command = [sys.executable, "-I", "-S", "-c", _LAUNCH, str(os.getpid()), *self._command]
         with (self._folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, **self.environment}
+            )
         self._await("an answer", answers)
 
     def _await(self, what: str, reached: Callable[[redis.Redis], bool]) -> None:
