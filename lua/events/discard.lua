@@ -8,7 +8,6 @@
 -- MOVES  completed -> removed; expired -> removed
 local number = require("lib.number")
 local queue = require("lib.queue")
-local plan = require("lib.plan")
 local columns = require("lib.events.columns")
 local event = require("lib.events.event")
 local hand = require("lib.events.hand")
@@ -32,6 +31,6 @@ end
 event.set_row(each, gen.g, "x," .. number.text(at) .. "," .. number.text(attempt) .. "," .. token)
 resolve.unlist(gen, each.id)
 resolve.unhold(each)
-plan.add("HSET", KEYS[1], queue.slot(), queue.remembered("1"))
+queue.remember("1")
 resolve.commit()
 return "1"

@@ -136,7 +136,8 @@ local answer = queue.now .. "|" .. queue.root.ttl .. "|" .. (owed > 0 and queue.
 if unswept then return reply(answer) end
 
 if stored > 0 then redis.call("HINCRBY", queue.key.refs, queue.root.block, stored) end
-plan.add("HSET", KEYS[1], "stamp", text(math.max(seq - 1, first - 1)), queue.slot(), queue.remembered(answer))
+plan.add("HSET", KEYS[1], "stamp", text(math.max(seq - 1, first - 1)))
+queue.remember(answer)
 plan.commit()
 if rings and queue.here.idle then
   local idle = redis.call("SPOP", queue.key.idle, IDLE)

@@ -8,7 +8,6 @@
 -- REFUSES NOQUEUE CORRUPT STALE SUBGONE
 -- MOVES  pending -> acknowledged; pending -> dead; active -> completed; completed -> removed; expired -> removed
 local queue = require("lib.queue")
-local plan = require("lib.plan")
 local columns = require("lib.events.columns")
 local deliver = require("lib.events.deliver")
 local resolve = require("lib.events.resolve")
@@ -28,7 +27,7 @@ if not answers then
   answers = table.concat(verdict.run(from, subs), ",")
   ring.hush(false)
   if answers ~= "" then
-    plan.add("HSET", KEYS[1], queue.slot(), queue.remembered(answers .. ";"))
+    queue.remember(answers .. ";")
     resolve.commit()
   end
 end

@@ -6,9 +6,7 @@
 -- REPLY  number of leases given back
 -- REFUSES NOQUEUE CORRUPT STALE
 -- MOVES  -
-local number = require("lib.number")
 local queue = require("lib.queue")
-local plan = require("lib.plan")
 local pack = require("lib.pack")
 local columns = require("lib.events.columns")
 local generation = require("lib.events.generation")
@@ -31,7 +29,7 @@ if #ids > 0 and generation.active(g) and not generation.prove(gen, resolve.colum
 end
 -- it may have been rung for what it was to take
 ring.due(g, queue.ms)
--- a late copy of the take finds a newer number, and is refused
-plan.add("HSET", KEYS[1], queue.slot(), number.text(ARGV[3] + 1) .. "|" .. number.text(queue.ms + 60000) .. "|")
+-- a late copy of the take
+queue.refuse_next()
 resolve.commit()
 return #ids

@@ -7,7 +7,6 @@
 -- REFUSES NOQUEUE CORRUPT STALE
 -- MOVES  dead -> pending
 local queue = require("lib.queue")
-local plan = require("lib.plan")
 local columns = require("lib.events.columns")
 local event = require("lib.events.event")
 local hand = require("lib.events.hand")
@@ -26,6 +25,6 @@ event.set_row(each, gen.g, "r" .. string.sub(row, 2))
 resolve.unlist(gen, each.id)
 hand.redrive(gen, each.id, queue.ms, (select(4, event.outcome(row))))
 ring.due(gen.g, queue.ms)
-plan.add("HSET", KEYS[1], queue.slot(), queue.remembered("1"))
+queue.remember("1")
 resolve.commit()
 return "1"

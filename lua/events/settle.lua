@@ -7,7 +7,6 @@
 -- REFUSES NOQUEUE CORRUPT STALE
 -- MOVES  pending -> acknowledged; pending -> dead; active -> completed; completed -> removed; expired -> removed
 local queue = require("lib.queue")
-local plan = require("lib.plan")
 local columns = require("lib.events.columns")
 local resolve = require("lib.events.resolve")
 local verdict = require("lib.events.verdict")
@@ -19,6 +18,6 @@ queue.settings({ "max_attempts", "backoff" })
 local wrong, subs, from = verdict.subscriptions(queue.first)
 if wrong then return wrong end
 local answers = table.concat(verdict.run(from, subs), ",")
-plan.add("HSET", KEYS[1], queue.slot(), queue.remembered(answers))
+queue.remember(answers)
 resolve.commit()
 return answers

@@ -31,6 +31,7 @@ plan.add("HSET", queue.key.subs, name, g)
 plan.add("HSET", queue.key.gens, g, generation.text(number.text(born), "", "", name))
 plan.add("HSET", queue.key.cursor, g, generation.cursor_text(born, 0))
 roster.change("+", name, g, born)
-plan.add("HSET", KEYS[1], "stamp", number.text(born), queue.slot(), queue.remembered(g))
+plan.add("HSET", KEYS[1], "stamp", number.text(born))
+queue.remember(g)
 plan.commit()
 return g

@@ -9,7 +9,6 @@
 --        expired -> removed
 local number = require("lib.number")
 local queue = require("lib.queue")
-local plan = require("lib.plan")
 local columns = require("lib.events.columns")
 local resolve = require("lib.events.resolve")
 local upkeep = require("lib.events.upkeep")
@@ -33,7 +32,7 @@ else
   count, more = upkeep[category](tonumber(ARGV[queue.first + 1]))
 end
 if count > 0 or more then
-  plan.add("HSET", KEYS[1], queue.slot(), queue.remembered(number.text(count) .. "," .. (more and "1" or "0")))
+  queue.remember(number.text(count) .. "," .. (more and "1" or "0"))
 end
 resolve.commit()
 return { count, more and 1 or 0 }

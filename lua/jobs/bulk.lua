@@ -9,7 +9,6 @@
 -- MOVES  dead -> ready; quarantined -> ready; ready -> removed; scheduled -> removed; completed -> removed;
 --        dead -> removed; cancelled -> removed; quarantined -> removed
 local queue = require("lib.queue")
-local plan = require("lib.plan")
 local head = require("lib.head")
 local aside = lazy("lib.aside")
 local groups = require("lib.groups")
@@ -89,6 +88,6 @@ else
   rest = next or ""
 end
 local answer = { tostring(done), tostring(vanished), rest }
-plan.add("HSET", KEYS[1], queue.slot(), queue.remembered(pack.list(answer)))
+queue.remember(pack.list(answer))
 move.done()
 return answer

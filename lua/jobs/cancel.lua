@@ -35,6 +35,6 @@ else
   answer = "cancelled"
   operate.cancel(job)
 end
-plan.add("HSET", KEYS[1], queue.slot(), queue.remembered(answer))
+queue.remember(answer)
 move.done()
 return answer

@@ -12,9 +12,11 @@ local wake = require("lib.wake")
 local settle = require("lib.settle")
 local claim = require("lib.claim")
 
+local fields = { "keep", unpack(claim.fields) }
+
 -- the slot holds: answers ";" what the take remembers
 local function remember(answers)
-  return queue.remembered(answers .. ";")
+  queue.remember(answers .. ";")
 end
 
 local function again()
@@ -24,12 +26,13 @@ local function again()
 end
 
 return queue.run(function()
-  local refusal = queue.open({}, claim.fields)
+  local refusal = queue.open({}, fields)
   if refusal then return refusal end
   if queue.answer then return again() end
-  local takes = ARGV[queue.first + 2] ~= "0"
+  local takes = claim.takes(queue.first)
   if takes then claim.prove() end
   wake.hush(takes)
-  local answers = settle.run(settle.arguments(queue.first + claim.width), remember)
+  -- what a take adds to the slot, it writes there together with the answers
+  local answers = settle.run(settle.arguments(queue.first + claim.width), not takes and remember)
   return { answers, claim.run(queue.first, answers .. ";") }
 end)

@@ -12,11 +12,6 @@ local pack = require("lib.pack")
 local number = require("lib.number")
 local settle = require("lib.settle")
 
--- a late copy of the take finds a newer number, and is refused
-local function closed()
-  return number.text(ARGV[3] + 1) .. "|" .. number.text(queue.ms + 60000) .. "|"
-end
-
 -- The releases of what the take remembered; an exchange put its answers and ";" in front.
 local function releases()
   local taken = queue.answer or ""
@@ -34,8 +29,8 @@ return queue.run(function()
   local refusal = queue.open({}, { "first", "paused" })
   if refusal then return refusal end
   local given = releases()
-  if #given.ids == 0 then plan.add("HSET", KEYS[1], queue.slot(), closed()) end
-  settle.run(given, closed)
+  queue.refuse_next()   -- a late copy of the take
+  settle.run(given)
   plan.commit()
   return #given.ids
 end)

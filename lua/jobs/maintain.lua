@@ -41,7 +41,7 @@ if idle and queue.here.bell then plan.unlink(queue.key.bell) end
 if gap > 0 then plan.add("HSET", KEYS[1], "swept", queue.now) end
 -- an idle sweep has nothing to answer twice
 if due + lapsed + retention + dedup > 0 then
-  plan.add("HSET", KEYS[1], queue.slot(), queue.remembered(pack.list(answer)))
+  queue.remember(pack.list(answer))
 end
 plan.commit()
 return answer

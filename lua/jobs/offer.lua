@@ -103,7 +103,7 @@ return queue.run(function()
   if soonest then wake.due("sched", soonest) end
   ready.enter()
   local answer = table.concat(letters)
-  plan.add("HSET", KEYS[1], queue.slot(), queue.remembered(answer))
+  queue.remember(answer)
   plan.commit()
   return answer
 end)

@@ -13,7 +13,8 @@ local refusal = queue.open({ "ready", "ranked", "sched", "leased", "bell" }, { "
 if refusal then return refusal end
 if queue.answer then return queue.answer end
 queue.root.paused = ARGV[queue.first]
-plan.add("HSET", KEYS[1], "paused", queue.root.paused, queue.slot(), queue.remembered("1"))
+plan.add("HSET", KEYS[1], "paused", queue.root.paused)
+queue.remember("1")
 -- a paused take does not tell when something will be due, so whoever waits has to look again
 if queue.here.ready or queue.here.ranked or queue.here.sched or queue.here.leased then wake.ring() end
 plan.commit()

@@ -8,7 +8,6 @@
 -- MOVES  ready -> removed; scheduled -> removed; completed -> removed; dead -> removed; cancelled -> removed;
 --        quarantined -> removed
 local queue = require("lib.queue")
-local plan = require("lib.plan")
 local head = require("lib.head")
 local find = require("lib.find")
 local move = require("lib.move")
@@ -42,6 +41,6 @@ elseif not job or held then
 else
   operate.remove(job, false)
 end
-plan.add("HSET", KEYS[1], queue.slot(), queue.remembered(answer))
+queue.remember(answer)
 move.done()
 return answer

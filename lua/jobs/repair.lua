@@ -99,6 +99,6 @@ end
 
 local answer = {}
 for i = queue.first, #ARGV do answer[#answer + 1] = mend(ARGV[i]) end
-plan.add("HSET", KEYS[1], queue.slot(), queue.remembered(pack.list(answer)))
+queue.remember(pack.list(answer))
 move.done()
 return answer

@@ -13,5 +13,5 @@ local settle = require("lib.settle")
 return queue.run(function()
   local refusal = queue.open({}, { "keep", "first", "paused" })
   if refusal then return refusal end
-  return queue.answer or settle.run(settle.arguments(queue.first), queue.remembered)
+  return queue.answer or settle.run(settle.arguments(queue.first), queue.remember)
 end)

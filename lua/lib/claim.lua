@@ -49,6 +49,7 @@ function M.prove()
   redis.call("LLEN", queue.key.ready)
   redis.call("HLEN", queue.key.body)
   redis.call("HLEN", queue.key.meta)
+  plan.proven[queue.key.body] = true
 end
 
 -- The jobs that the first run of this call leased, as far as it still holds them.
@@ -140,10 +141,15 @@ local function grant(want, jobs, first, stop)
   end
 end
 
+-- Whether the arguments at `at` ask for jobs, and there may be some.
+function M.takes(at)
+  return queue.root.paused ~= "1" and ARGV[at + 2] ~= "0"
+end
+
 -- Runs one bounded pass; `answered` is put in front of what the caller's slot keeps.
 function M.run(at, answered)
   local want = arguments(at)
-  if queue.root.paused == "1" or want.limit == 0 then return reply("0", "0", "0", "", {}, {}, {}, {}) end
+  if not M.takes(at) then return reply("0", "0", "0", "", {}, {}, {}, {}) end
   local bound = math.max(want.limit, LAPSES)
   wake.hush(true)
   local lapsed, refusal = recover.lapses(bound)
@@ -161,8 +167,10 @@ function M.run(at, answered)
   if got > 0 then
     grant(want, jobs, first, stop)
     wake.due("leased", queue.ms + want.lease)
-    plan.add("HSET", KEYS[1], "stamp", text(first + got - 1), queue.slot(),
-      queue.remembered(answered .. text(first) .. "|" .. pack.list(jobs.ids), queue.ms + want.lease))
+    plan.add("HSET", KEYS[1], "stamp", text(first + got - 1))
+    queue.remember(answered .. text(first) .. "|" .. pack.list(jobs.ids), queue.ms + want.lease)
+  elseif #answered > 1 then
+    queue.remember(answered)
   end
   wake.hush(false)
   if heavy or #peeked.ids == want.limit and ready.more_than(count) then wake.work() end

@@ -16,9 +16,9 @@ function M.of(state, name)
   if not group then
     local key = KEYS[1] .. ":group:" .. field
     local size = redis.pcall("ZCARD", key)
-    group = { key = key, field = field, state = state, size = size, usable = type(size) == "number" }
+    group = { key = key, field = field, state = state, size = size, left = 0, usable = type(size) == "number" }
     known[field] = group
-    plan.proven[key] = group.usable
+    plan.sizes[key] = group.usable and size or nil
     if not group.usable then aside.set(key, "it does not hold the zset that belongs there") end
   end
   return group.usable and group or nil
@@ -39,17 +39,19 @@ end
 -- A group that lost its last job is no longer listed.
 local function unlist_empty()
   for field, group in pairs(known) do
-    if group.left then
-      group.left = nil
-      group.size = redis.call("ZCARD", group.key)
-      if group.size == 0 then redis.call("HDEL", queue.key.groups, field) end
+    if group.left > 0 then
+      group.size, group.left = group.size - group.left, 0
+      if group.size <= 0 then
+        group.size = redis.call("ZCARD", group.key)
+        if group.size == 0 then redis.call("HDEL", queue.key.groups, field) end
+      end
     end
   end
 end
 
 -- Takes jobs out of their group.
 function M.quit_all(group, ids)
-  group.left = true
+  group.left = group.left + #ids
   plan.append("ZREM", group.key, ids)
   plan.after(unlist_empty)
 end

@@ -4,6 +4,7 @@
 -- names its caller's slot and a number that only grows: the root keeps each slot's last number and answer, so that a
 -- call whose reply was lost is answered again instead of run again.
 local number = require("lib.number")
+local plan = require("lib.plan")
 local refuse = lazy("lib.refuse")
 local types = lazy("lib.types")
 
@@ -26,7 +27,7 @@ M.key = setmetatable({}, { __index = function(keys, name)
   return key
 end })
 
--- which columns exist
+-- which columns exist: found out when somebody asks
 M.here = setmetatable({}, { __index = function(here, name)
   local there = redis.call("EXISTS", M.key[name]) == 1
   here[name] = there
@@ -35,6 +36,8 @@ end })
 
 local FORMAT = "1"
 local REMEMBER_MS = 60000
+
+local slotted = false       -- whether the caller's slot is there already
 
 local function read_clock()
   if ARGV[1] ~= "" then
@@ -93,7 +96,24 @@ function M.open(names, fields)
     local refusal = types.prove(M, names)
     if refusal then return refusal end
   end
+  slotted = stored ~= false
   if stored and ARGV[2] ~= "" then return last_answer(stored) end
+end
+
+-- Finds out at once which of many columns exist. Seldom do some and others not, and then each is asked for.
+function M.look(names)
+  local keys, n = {}, 0
+  for i = 1, #names do
+    if rawget(M.here, names[i]) == nil then
+      n = n + 1
+      keys[n] = M.key[names[i]]
+    end
+  end
+  local there = n > 0 and redis.call("EXISTS", unpack(keys))
+  if not there or there > 0 and there < n then return end
+  for i = 1, #names do
+    if rawget(M.here, names[i]) == nil then M.here[names[i]] = there > 0 end
+  end
 end
 
 -- Runs a script. What it reads and plans it need not have proven: a key of a foreign type shows before the first
@@ -110,15 +130,24 @@ function M.filled(name)
   return M.key[name]
 end
 
--- The value that makes a repeat of this call get `answer`; it is kept until a minute after, and never shorter than
--- `until_ms`.
-function M.remembered(answer, until_ms)
-  local stop = math.max(M.ms + REMEMBER_MS, until_ms or 0)
-  return ARGV[3] .. "|" .. number.text(stop) .. "|" .. answer
-end
-
 function M.slot()
   return "s." .. ARGV[2]
+end
+
+local function write_slot(call, answer, until_ms)
+  local stop = math.max(M.ms + REMEMBER_MS, until_ms or 0)
+  if slotted then plan.sizes[KEYS[1]] = math.huge end
+  plan.add("HSET", KEYS[1], M.slot(), call .. "|" .. number.text(stop) .. "|" .. answer)
+end
+
+-- Plans that a repeat of this call gets `answer`; it is kept until a minute after, and never shorter than `until_ms`.
+function M.remember(answer, until_ms)
+  write_slot(ARGV[3], answer, until_ms)
+end
+
+-- Plans that the call which comes next in this slot is refused.
+function M.refuse_next()
+  write_slot(number.text(ARGV[3] + 1), "")
 end
 
 return M

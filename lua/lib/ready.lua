@@ -74,6 +74,7 @@ function M.peek(limit)
   local dead = counter.get("ghosts") > 0
   if mixed or dead then return ranked.peek(limit, mixed, dead) end
   local slice = redis.call("LRANGE", queue.key.ready, 0, limit - 1)
+  plan.proven[queue.key.ready] = true
   return { ids = slice, slice = slice, plain = true, short = #slice < limit, bounded = false }
 end
 

@@ -9,13 +9,17 @@ local waiters = lazy("lib.waiters")
 local M = {}
 
 local GROUPS = 1000
-local OWNED = { "body", "head", "meta", "result", "error", "attempts", "history", "progress" }
+local SELDOM = { "meta", "result", "error", "attempts", "history", "progress" }    -- columns that not every job has
+local OPTIONAL = { "aging", unpack(SELDOM) }
 local text = number.text
 
 -- Plans the end of all that the columns and the index of their state hold of some jobs.
 local function drop(ids, state)
-  for i = 1, #OWNED do
-    if queue.here[OWNED[i]] then plan.append("HDEL", queue.key[OWNED[i]], ids) end
+  queue.look(OPTIONAL)
+  plan.append("HDEL", queue.key.body, ids)
+  plan.append("HDEL", queue.key.head, ids)
+  for i = 1, #SELDOM do
+    if queue.here[SELDOM[i]] then plan.append("HDEL", queue.key[SELDOM[i]], ids) end
   end
   if not state then return end
   plan.append("ZREM", queue.key[state], ids)
@@ -85,9 +89,10 @@ function M.remove(state, ids, group)
   return #ids
 end
 
--- The lowest `limit` of `key` that rule and clock give up: the oldest beyond `count`, and all that are of `age`.
-function M.excess(key, rule, limit)
-  local over = rule.count and redis.call("ZCARD", key) - rule.count or 0
+-- The lowest `limit` of `key`, which holds `size`, that rule and clock give up: the oldest beyond `count`, and all that
+-- are of `age`.
+function M.excess(key, size, rule, limit)
+  local over = rule.count and size - rule.count or 0
   local aged = rule.age and redis.call("ZCOUNT", key, "-inf", "(" .. text(queue.ms - rule.age + 1)) or 0
   local take = math.min(limit, math.max(over, aged))
   return take > 0 and redis.call("ZRANGE", key, 0, take - 1) or {}
@@ -95,7 +100,7 @@ end
 
 -- Prunes a group by a rule, `limit` records at most; returns how many went.
 function M.prune(group, rule, limit)
-  local count = M.remove(group.state, M.excess(group.key, rule, limit), group)
+  local count = M.remove(group.state, M.excess(group.key, group.size, rule, limit), group)
   plan.commit()
   return count
 end

@@ -20,6 +20,8 @@ local M = {}
 
 local find, match, sub = string.find, string.match, string.sub
 
+local FEW = 4               -- for which asking each is no dearer
+
 -- The settlements that start at argument `from`, as columns.
 function M.arguments(from)
   local whats, ids, tokens, data = {}, {}, {}, {}
@@ -39,7 +41,7 @@ end
 -- When each lease ends; nil when every lease of the queue ends later than now, so that nobody has to ask.
 local function ends_of(ids)
   local leased = queue.key.leased
-  local all_ahead = redis.call("ZCOUNT", leased, "-inf", queue.now) == 0
+  local all_ahead = #ids > FEW and redis.call("ZCOUNT", leased, "-inf", queue.now) == 0
     and redis.call("ZCARD", leased) == redis.call("HLEN", queue.key.lease)
   return not all_ahead and redis.call("ZMSCORE", leased, unpack(ids)) or nil
 end
@@ -48,7 +50,8 @@ local function read(ids)
   local leases = redis.call("HMGET", queue.key.lease, unpack(ids))
   local heads = redis.call("HMGET", queue.key.head, unpack(ids))
   local stops = ends_of(ids)
-  plan.proven[queue.key.lease], plan.proven[queue.key.head], plan.proven[queue.key.leased] = true, true, true
+  plan.proven[queue.key.leased] = true
+  plan.sizes[queue.key.lease], plan.sizes[queue.key.head] = math.huge, math.huge
   return leases, heads, stops
 end
 
@@ -77,8 +80,8 @@ local function other(settled, id, what, token, data, head_text, lease_text)
   return endings.again(last, sub(what, 1, 1), token)
 end
 
--- Settles the columns of arguments in their order; returns the answers, joined by commas. `remember` tells what a
--- repeat of the call is to be answered with.
+-- Settles the columns of arguments in their order; returns the answers, joined by commas. `remember`, if given, plans
+-- that a repeat of the call gets them.
 function M.run(given, remember)
   local answers, settled = {}, {}   -- settled: id -> its settlement of this call (false: gone), or the token of its ack
   local whats, ids, tokens, data = given.whats, given.ids, given.tokens, given.data
@@ -98,7 +101,7 @@ function M.run(given, remember)
   end
   success.plan()
   answers = table.concat(answers, ",")
-  plan.add("HSET", KEYS[1], queue.slot(), remember(answers))
+  if remember then remember(answers) end
   move.done()
   return answers
 end

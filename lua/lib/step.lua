@@ -1,6 +1,5 @@
 -- step: an operator's step on one job, answered 1, or 0 when the job is not there or in another state
 local queue = require("lib.queue")
-local plan = require("lib.plan")
 local find = require("lib.find")
 local move = require("lib.move")
 local touched = require("lib.touched")
@@ -16,7 +15,7 @@ function M.run(applies, act)
   if damage then return damage end
   local answer = job and applies(job) and "1" or "0"
   if answer == "1" then act(job) end
-  plan.add("HSET", KEYS[1], queue.slot(), queue.remembered(answer))
+  queue.remember(answer)
   move.done()
   return answer
 end

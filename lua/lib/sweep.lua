@@ -64,7 +64,7 @@ end
 -- Records past the state's ceiling, oldest first.
 local function past_ceiling(state, ceiling, limit)
   local due = redis.call("ZCOUNT", queue.key[state], "-inf", young(ceiling))
-  local removed = remove(state, removal.excess(queue.key[state], { age = ceiling }, limit))
+  local removed = remove(state, removal.excess(queue.key[state], 0, { age = ceiling }, limit))
   return removed, due > removed
 end
 
@@ -105,7 +105,8 @@ local function uncounted(limit)
     local rule = state and rule_of(state)
     local group = rule and rule.count and groups.of(state, name)
     if group and group.size > rule.count then
-      removed = removed + remove(state, removal.excess(group.key, { count = rule.count }, limit - removed), group)
+      local ids = removal.excess(group.key, group.size, { count = rule.count }, limit - removed)
+      removed = removed + remove(state, ids, group)
       if group.size > rule.count then return removed, true end
     end
   end

@@ -17,7 +17,8 @@ local names = {}
 for i = 1, count do names[i] = ARGV[queue.first + i] end
 local old = redis.call("HMGET", KEYS[1], unpack(names))
 for i = 1, count do old[i] = old[i] or "" end
-plan.add("HSET", KEYS[1], "declared", "1", queue.slot(), queue.remembered(pack.list(old)))
+plan.add("HSET", KEYS[1], "declared", "1")
+queue.remember(pack.list(old))
 for i = queue.first + count + 1, #ARGV, 2 do
   plan.add("HSET", KEYS[1], ARGV[i], ARGV[i + 1])
   if ARGV[i] == "keep" then

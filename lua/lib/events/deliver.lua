@@ -245,8 +245,8 @@ function M.run(at, answered)
   if #list > 0 then
     resolve.earliest("due", want.g, soonest)
     plan.add("HSET", queue.key.cursor, want.g, generation.cursor_text(reached, queue.ms))
-    plan.add("HSET", KEYS[1], "stamp", text(first + #list - 1), queue.slot(),
-      queue.remembered(answered .. text(first) .. "|" .. pack.list(taken.ids), latest))
+    plan.add("HSET", KEYS[1], "stamp", text(first + #list - 1))
+    queue.remember(answered .. text(first) .. "|" .. pack.list(taken.ids), latest)
   elseif reached > from then
     local _, before = generation.cursor(redis.call("HGET", queue.key.cursor, want.g) or "")
     plan.add("HSET", queue.key.cursor, want.g, generation.cursor_text(reached, before or 0))
