@@ -237,7 +237,8 @@ class Transition(Record, frozen=True):
 
 
 class JobHistory(Record, frozen=True):
-    """`recorded` is False when the queue records no history, which is not the same as an empty one."""
+    """`recorded` is False when the queue records no history, which is not the same as an empty one. Then it shows none,
+    also of what it recorded before."""
 
     entries: list[Transition]
     recorded: bool

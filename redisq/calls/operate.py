@@ -167,7 +167,7 @@ def history(core: QueueCore, id: str) -> Call[JobHistory]:
 
     def decode(reply: list[Any]) -> JobHistory:
         past, recorded = _past(reply), History(reply[0].decode()) is not History.OFF
-        if past is None or (not recorded and not past.history):
+        if past is None or not recorded:
             return JobHistory(entries=[], recorded=recorded)
         rows = texts.transitions(past, int(reply[2]))
         return JobHistory(entries=rows, recorded=recorded, dropped=rows[0].ordinal - 1 if rows else 0)

@@ -465,7 +465,7 @@ class ReferenceEventQueue:
             return obligation, obligation.settled[2]
         if obligation.token != delivery.token or obligation.lease_ends_ms is None:
             raise lost
-        if not obligation.owed and obligation.lease_ends_ms == event.expires_ms:
+        if obligation.subscription.active and not obligation.owed and obligation.lease_ends_ms == event.expires_ms:
             raise EventNotActive(f"{delivery.id} settled before this delivery did")
         if obligation.lease_ends_ms <= now:
             raise lost

@@ -98,6 +98,10 @@ def test_only_a_token_live_at_the_deadline_is_told_that_the_event_settled(
             with pytest.raises(EventNotActive if name == "live" else LeaseLost):
                 verb(token)
     assert [each.status for each in there(events, event.id).recipients] == ["pending"] * 4
+    # a removed generation has no token that could still be live
+    events.unsubscribe(live)
+    with pytest.raises(LeaseLost):
+        events.ack(tokens["live"])
 
 
 def test_an_acknowledgement_is_remembered_in_the_archive(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import redis
 
-from redisq import Engine, ErrorDetail, History, JobState, Outcome, Queue, QueuePolicy
+from redisq import Engine, ErrorDetail, History, JobHistory, JobState, Outcome, Queue, QueuePolicy
 from redisq.testing import ManualClock
 from tests.jobs.steps import killed, root_of, taken
 from tests.support.fronts import OpenEngine
@@ -170,6 +170,19 @@ def test_each_rung_records_its_share(engine: Engine, rung: History) -> None:
     assert job is not None
     assert job.result == {"kept": "whatever the rung"}
     assert [row.error for row in queue.attempts(id)] == [kept, None]
+
+
+@pytest.mark.parametrize("ends", ["ack", "cancel"], ids=["in the head alone", "in rows"])
+def test_a_queue_that_came_to_record_none_shows_none(engine: Engine, ends: str) -> None:
+    queue = engine.queue("jobs")
+    id = queue.offer("x").id
+    if ends == "ack":
+        queue.ack(taken(queue))
+    else:
+        queue.cancel(id)
+    assert queue.history(id).entries
+    queue.alter(QueuePolicy(history="off"))
+    assert queue.history(id) == JobHistory(entries=[], recorded=False)
 
 
 @pytest.mark.parametrize("value", ["1", "true", "YES", " On ", "TRUE\n"])
