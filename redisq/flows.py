@@ -162,7 +162,9 @@ def offer(
     was lost for good or the replicas did not answer.
     """
     job = NewJob(value, id, name, delay, at, priority, max_attempts, timeout, keep, metadata)
-    offers = yield from offer_many(core, [job], replicas=replicas)
+    integer("replicas", replicas, 0, 1000)
+    own = produce.checked_id(job) or core.ids.make()[0]
+    offers = yield from use(core, lambda: produce.offers(core, [produce.encode(core, job, own)], replicas))
     return offers[0]
 
 

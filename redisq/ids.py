@@ -30,7 +30,7 @@ class IdMaker:
             if first >> _RANDOM_BITS <= self._last >> _RANDOM_BITS:
                 first = self._last + 1
             self._last = first + count - 1
-        return [_text(value) for value in range(first, first + count)]
+        return _texts(first, count)
 
 
 def nonce() -> str:
@@ -38,6 +38,10 @@ def nonce() -> str:
     return binascii.b2a_base64(os.urandom(8), newline=False)[:11].translate(_TO_SORTABLE).decode()
 
 
-def _text(value: int) -> str:
-    # 128 bits fill 22 characters with 4 bits to spare; the encoder pads those at the end
-    return binascii.b2a_base64(value.to_bytes(16), newline=False)[:22].translate(_TO_SORTABLE).decode()
+def _texts(first: int, count: int) -> list[str]:
+    """`count` numbers of 128 bits as text, encoded at once: padded to 144 bits each is 24 characters, of which the last
+    two say nothing."""
+    padded = range(first << 16, first + count << 16, 1 << 16)
+    encoded = binascii.b2a_base64(b"".join([number.to_bytes(18) for number in padded]), newline=False)
+    text = encoded.translate(_TO_SORTABLE).decode()
+    return [text[at : at + 22] for at in range(0, len(text), 24)]

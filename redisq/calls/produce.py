@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -29,8 +29,9 @@ WAIT_MS = 250
 _JOB_OVERHEAD = 256
 _DEFAULTS = ";"
 """The tail of a head whose producer chose nothing."""
-_NEW = {"r": JobState.READY, "s": JobState.SCHEDULED}
-_DUPLICATE = {
+_NEW = "rs"
+_STATE = {
+    "r": JobState.READY, "s": JobState.SCHEDULED,
     "R": JobState.READY, "S": JobState.SCHEDULED, "L": JobState.LEASED, "C": JobState.COMPLETED,
     "D": JobState.DEAD, "X": JobState.CANCELLED, "Q": JobState.QUARANTINED, "M": None,
 }  # fmt: skip
@@ -45,18 +46,15 @@ class Sized(Protocol):
 S = TypeVar("S", bound=Sized)
 
 
-class Encoded(NamedTuple):
+class Encoded(msgspec.Struct, gc=False):
     """One job as the offer script takes it."""
 
     id: str
     body: bytes
-    tail: str
-    due: str
-    meta: bytes
-
-    @property
-    def size(self) -> int:
-        return len(self.body) + len(self.meta) + _JOB_OVERHEAD
+    size: int
+    tail: str = _DEFAULTS
+    due: str = ""
+    meta: bytes = b""
 
 
 def encode(core: QueueCore, item: Any, id: str) -> Encoded:
@@ -64,25 +62,31 @@ def encode(core: QueueCore, item: Any, id: str) -> Encoded:
     if isinstance(item, NewJob):
         return _encode_job(core, item, id)
     body = core.codec.encode("value", item, limit=MAX_PAYLOAD_BYTES, validate=core.validate)
-    return Encoded(id, body, _DEFAULTS if len(body) <= BIG_PAYLOAD else _tail(NewJob(item), len(body), False), "", b"")
+    size = len(body)
+    if size <= BIG_PAYLOAD:
+        return Encoded(id, body, size + _JOB_OVERHEAD)
+    return Encoded(id, body, size + _JOB_OVERHEAD, _tail(NewJob(item), size, False))
 
 
 def _encode_job(core: QueueCore, job: NewJob, id: str) -> Encoded:
     body = core.codec.encode("value", job.value, limit=MAX_PAYLOAD_BYTES, validate=core.validate)
     meta = b"" if not job.metadata else msgspec.json.encode(metadata(job.metadata))
-    return Encoded(id, body, _tail(job, len(body), bool(meta)), _due(job), meta)
+    size = len(body) + len(meta) + _JOB_OVERHEAD
+    return Encoded(id, body, size, _tail(job, len(body), bool(meta)), _due(job), meta)
 
 
 def offers(core: QueueCore, jobs: Sequence[Encoded], replicas: int = 0) -> Call[list[Offer]]:
     """One script call for up to a chunk of jobs: each is stored whole, or all are not. See `Copies` for replicas."""
     # most jobs are due now and have no metadata: then nothing is sent for these
-    width = 5 if any(job.due or job.meta for job in jobs) else 3
-    args: list[Argument] = [width]
+    plain = not any(job.due or job.meta for job in jobs)
+    args: list[Argument] = [3 if plain else 5]
     for job in jobs:
-        args += job[:width]
+        args += (job.id, job.body, job.tail) if plain else (job.id, job.body, job.tail, job.due, job.meta)
 
     def decode(reply: bytes) -> list[Offer]:
-        return [_offer(job.id, letter) for job, letter in zip(jobs, reply.decode(), strict=True)]
+        return [
+            Offer(job.id, letter not in _NEW, _STATE[letter]) for job, letter in zip(jobs, reply.decode(), strict=True)
+        ]
 
     mark = ("HSET", core.directory, core.entry, "1")
     # WAIT takes 0 as for ever
@@ -150,9 +154,3 @@ def _due(job: NewJob) -> str:
 
 def _unless(value: int, default: int) -> str:
     return "" if value == default else str(value)
-
-
-def _offer(id: str, letter: str) -> Offer:
-    if letter in _NEW:
-        return Offer(id, False, _NEW[letter])
-    return Offer(id, True, _DUPLICATE[letter])
