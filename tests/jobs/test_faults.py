@@ -384,9 +384,11 @@ def test_an_uncertain_error_says_what_it_is_about(open_engine: OpenEngine, proxy
     assert queue.ack(held) is Ack.ALREADY_ACKNOWLEDGED
 
 
-def test_a_bulk_offer_that_breaks_off_says_how_far_it_got(open_engine: OpenEngine, proxy: Proxy) -> None:
+def test_a_bulk_offer_that_breaks_off_says_how_far_it_got(
+    open_engine: OpenEngine, private: OwnServer, proxy: Proxy
+) -> None:
     queue = open_engine(url=proxy.url, retry_for=0.05).queue("jobs")
-    open_engine().queue("elsewhere").offer("so that the server knows the script")
+    open_engine(url=private.url).queue("elsewhere").offer("so that the server knows the script")
     queue.pause()
     proxy.eat_replies(10**6, after(1, calls("jobs/offer")))
     with pytest.raises(IndeterminateWrite) as caught:
