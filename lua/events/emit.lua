@@ -13,7 +13,6 @@ local stamp = require("lib.stamp")
 local queue = require("lib.queue")
 local plan = require("lib.plan")
 local pack = require("lib.pack")
-local columns = require("lib.events.columns")
 local event = require("lib.events.event")
 local ring = lazy("lib.events.ring")
 local standing = lazy("lib.events.standing")
@@ -21,40 +20,40 @@ local standing = lazy("lib.events.standing")
 local WIDTH = 3
 local IDLE = 1000           -- subscriptions that one emission rings
 
-local refusal = queue.open(columns.emitting, columns.settings)
-if refusal then return refusal end
-queue.settings({ "ttl", "delta", "roster_mark" })
-
 local text = number.text
-local known = ARGV[queue.first + 1]
+local first_at = queue.first + 2
+local ids, letters, texts, new = {}, {}, {}, {}
+local owed, dedup, seen, seq, archives
+local stored, rings, unswept = 0, false, false
 
 -- What was answered to the caller, with the roster if it is one that the caller does not know.
 local function reply(answer)
-  local created, ttl, mark, letters, start = string.match(answer, "^(%d*)|(%d*)|([^|]*)|(%a*)|()")
+  local created, ttl, mark, letters_of, start = string.match(answer, "^(%d*)|(%d*)|([^|]*)|(%a*)|()")
   local roster = {}
-  if mark ~= "" and mark ~= known and mark == queue.root.roster_mark then
+  if mark ~= "" and mark ~= ARGV[queue.first + 1] and mark == queue.root.roster_mark then
     roster = redis.call("HGETALL", queue.key.subs)
   end
-  return { created, ttl, mark, letters, pack.unlist(answer, start), roster }
+  return { created, ttl, mark, letters_of, pack.unlist(answer, start), roster }
 end
-if queue.answer then return reply(queue.answer) end
-
-local first_at = queue.first + 2
-local count = (#ARGV - first_at + 1) / WIDTH
-local ids, letters, texts, new = {}, {}, {}, {}
-for i = 1, count do ids[i] = ARGV[first_at + (i - 1) * WIDTH] end
-event.load(ids)
-local seen = queue.here.seen and redis.call("ZMSCORE", queue.key.seen, unpack(ids)) or {}
-local was = queue.here.was and redis.call("HMGET", queue.key.was, unpack(ids)) or {}
-local owed = redis.call("HLEN", queue.key.subs)
-local dedup = tonumber(queue.root.dedup)
-local seq = stamp.next(ARGV[queue.first])
-local first, stored, rings = seq, 0, false
-local unswept = false
 
 local function told(created, expires, status, settled)
   texts[#texts + 1] = text(created) .. "," .. (expires and text(expires) or "") .. "," .. status .. ","
     .. (settled and text(settled) or "")
+end
+
+-- The letter of an id whose record is there, or a sweep has to remove first.
+local function recorded(each)
+  if each.damaged then
+    told(queue.ms, nil, "a", nil)
+    return "P"
+  end
+  local there, status, settled = standing.present(each)
+  if there or settled + dedup > queue.ms then
+    told(each.created, each.expires, status, settled)
+    return there and "P" or "M"
+  end
+  unswept = true
+  return "U"
 end
 
 -- The letter of an id that is taken, or nil.
@@ -64,24 +63,11 @@ local function duplicate(i, id)
     return new[id].stored and "P" or "M"
   end
   local each = event.get(id)
-  if each and each.damaged then
-    told(queue.ms, nil, "a", nil)
-    return "P"
-  elseif each then
-    local there, status, settled = standing.present(each)
-    if there then
-      told(each.created, each.expires, status, settled)
-      return "P"
-    elseif settled + dedup > queue.ms then
-      told(each.created, each.expires, status, settled)
-      return "M"
-    end
-    unswept = true
-    return "U"
-  end
+  if each then return recorded(each) end
   local settled = seen[i] and tonumber(seen[i])
   if settled and settled + dedup > queue.ms then
-    local created, expires, status = string.match(was[i] or "", "^(%d+),(%d*),([cx])$")
+    local was = redis.call("HGET", queue.key.was, id) or ""
+    local created, expires, status = string.match(was, "^(%d+),(%d*),([cx])$")
     told(tonumber(created) or settled, tonumber(expires), status or "c", settled)
     return "M"
   end
@@ -93,22 +79,32 @@ local function deadline(ttl)
   return ttl and owed > 0 and queue.ms + ttl or nil
 end
 
-local retention = tonumber(queue.root.archive_retention)
-local archives = queue.root.on_completion == "archive" and not (retention and retention <= 0)
+-- Writes the record of a new event into the columns.
+local function record(id, body, status, expires)
+  local settled = status ~= "a" and queue.now or ""
+  local version = owed > 0 and queue.root.block .. "." .. queue.root.delta or ""
+  plan.add("HSET", queue.key.ev, id, event.header(status, text(owed), queue.now, settled, text(seq), queue.now,
+    expires and text(expires) or "", version, text(#body)))
+  plan.add("HSET", queue.key.body, id, body)
+  if owed > 0 then stored = stored + 1 end
+end
+
+-- What an event that is over at once leaves behind: its record in the archive, or the memory of its id.
+local function over(id, status, expires, remembers)
+  if archives then
+    plan.add("ZADD", queue.key.archives, queue.now, id)
+  elseif remembers then
+    plan.add("ZADD", queue.key.seen, queue.now, id)
+    plan.add("HSET", queue.key.was, id, queue.now .. "," .. (expires and text(expires) or "") .. "," .. status)
+  end
+end
 
 local function insert(i, id, at)
   local expires = deadline(ARGV[at + 2])
   local status = owed == 0 and "c" or expires and expires <= queue.ms and "x" or "a"
-  local settled = status ~= "a" and queue.ms or nil
-  local version = owed > 0 and queue.root.block .. "." .. queue.root.delta or ""
   local keep = status == "a" or archives
-  if keep then
-    plan.add("HSET", queue.key.ev, id, event.header(status, text(owed), queue.now, settled and queue.now or "",
-      text(seq), queue.now, expires and text(expires) or "", version, text(#ARGV[at + 1])))
-    plan.add("HSET", queue.key.body, id, ARGV[at + 1])
-    if owed > 0 then stored = stored + 1 end
-  end
-  local remembers = status ~= "a" and not keep and dedup > 0
+  local remembers = not keep and dedup > 0
+  if keep then record(id, ARGV[at + 1], status, expires) end
   if seen[i] and not remembers then
     plan.add("ZREM", queue.key.seen, id)
     plan.add("HDEL", queue.key.was, id)
@@ -117,30 +113,50 @@ local function insert(i, id, at)
     plan.add("ZADD", queue.key.log, text(seq), id)
     if expires then plan.add("ZADD", queue.key.deadlines, text(expires), id) end
     rings = true
-  elseif keep then
-    plan.add("ZADD", queue.key.archives, queue.now, id)
-  elseif remembers then
-    plan.add("ZADD", queue.key.seen, queue.now, id)
-    plan.add("HSET", queue.key.was, id, queue.now .. "," .. (expires and text(expires) or "") .. "," .. status)
+  else
+    over(id, status, expires, remembers)
   end
-  new[id] = { status = status, expires = expires, settled = settled, stored = keep }
+  new[id] = { status = status, expires = expires, settled = status ~= "a" and queue.ms or nil, stored = keep }
   seq = seq + 1
   return status
 end
 
-for i = 1, count do
-  letters[i] = duplicate(i, ids[i]) or insert(i, ids[i], first_at + (i - 1) * WIDTH)
+local function read()
+  local n = 0
+  for at = first_at, #ARGV, WIDTH do
+    n = n + 1
+    ids[n] = ARGV[at]
+  end
+  event.load(ids)
+  seen = redis.call("ZMSCORE", queue.key.seen, unpack(ids))
+  owed = redis.call("HLEN", queue.key.subs)
+  dedup, seq = tonumber(queue.root.dedup), stamp.next(ARGV[queue.first])
+  local retention = tonumber(queue.root.archive_retention)
+  archives = queue.root.on_completion == "archive" and not (retention and retention <= 0)
 end
-local answer = queue.now .. "|" .. queue.root.ttl .. "|" .. (owed > 0 and queue.root.roster_mark or "") .. "|"
-  .. table.concat(letters) .. "|" .. pack.list(texts)
-if unswept then return reply(answer) end
 
-if stored > 0 then redis.call("HINCRBY", queue.key.refs, queue.root.block, stored) end
-plan.add("HSET", KEYS[1], "stamp", text(math.max(seq - 1, first - 1)))
-queue.remember(answer)
-plan.commit()
-if rings and queue.here.idle then
-  local idle = redis.call("SPOP", queue.key.idle, IDLE)
-  for i = 1, #idle do ring.push(idle[i]) end
-end
-return reply(answer)
+return queue.run(function()
+  local refusal = queue.open({}, { "on_completion", "archive_retention", "dead_retention", "dedup", "block", "stamp",
+    "ttl", "delta", "roster_mark" })
+  if refusal then return refusal end
+  if queue.answer then return reply(queue.answer) end
+  read()
+  local first = seq
+  for i = 1, #ids do
+    letters[i] = duplicate(i, ids[i]) or insert(i, ids[i], first_at + (i - 1) * WIDTH)
+  end
+  local answer = queue.now .. "|" .. queue.root.ttl .. "|" .. (owed > 0 and queue.root.roster_mark or "") .. "|"
+    .. table.concat(letters) .. "|" .. pack.list(texts)
+  if unswept then return reply(answer) end
+
+  local waiting = rings and redis.call("SCARD", queue.key.idle) > 0
+  if stored > 0 then plan.add("HINCRBY", queue.key.refs, queue.root.block, stored) end
+  plan.add("HSET", KEYS[1], "stamp", text(math.max(seq - 1, first - 1)))
+  queue.remember(answer)
+  plan.commit()
+  if waiting then
+    local idle = redis.call("SPOP", queue.key.idle, IDLE)
+    for i = 1, #idle do ring.push(idle[i]) end
+  end
+  return reply(answer)
+end)

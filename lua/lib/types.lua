@@ -2,13 +2,16 @@
 local plan = require("lib.plan")
 local refuse = require("lib.refuse")
 
--- the columns of job queues; those that only event queues have are declared in lib/events/columns
+-- the columns of job queues, and then those that only event queues have (lib/events/columns)
 local M = { of = {
   body = "hash", head = "hash", lease = "hash", meta = "hash", result = "hash", error = "hash", progress = "hash",
   attempts = "hash", history = "hash", ghost = "hash", broken = "hash", waiters = "hash", groups = "hash",
   ready = "list", bell = "list",
   ranked = "zset", sched = "zset", leased = "zset", aging = "zset", seen = "zset",
   completed = "zset", dead = "zset", cancelled = "zset", quarantined = "zset",
+  ev = "hash", subs = "hash", gens = "hash", cursor = "hash", roster = "hash", refs = "hash", was = "hash",
+  dropped = "hash", log = "zset", deadlines = "zset", archives = "zset", retiring = "zset", due = "zset",
+  mort = "zset", parked = "zset", idle = "set",
 } }
 
 -- Proves the type of each named column of `queue` (lib/queue), so that no later command can fail half way; returns a

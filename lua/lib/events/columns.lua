@@ -12,9 +12,7 @@
 --   idle       generations with takers that wait        bell:<g>   what these block on
 --   roster     sets of subscriptions by version         refs       block of versions -> events that it is kept for
 --   dropped    generation -> obligations given up for max_backlog or idle_after
-local types = require("lib.types")
-
-local M = {
+return {
   most = 1000,              -- active subscriptions
   -- all that the resolution of an obligation, and what follows from it, may touch
   resolving = { "ev", "body", "log", "deadlines", "archives", "gens", "cursor", "retiring", "due", "mort", "roster",
@@ -22,8 +20,6 @@ local M = {
   -- the same, and what goes with a generation
   removing = { "ev", "body", "log", "deadlines", "archives", "gens", "cursor", "retiring", "due", "mort", "roster",
     "refs", "seen", "was", "broken", "idle", "subs", "dropped" },
-  emitting = { "ev", "body", "log", "deadlines", "archives", "gens", "retiring", "roster", "refs", "seen", "was",
-    "idle", "subs" },
   subscribing = { "subs", "gens", "cursor", "roster", "refs" },
   -- what of an event can be read
   reading = { "ev", "body", "gens", "retiring", "roster", "broken" },
@@ -35,13 +31,3 @@ local M = {
   -- settings that the standing of an event depends on
   settings = { "on_completion", "archive_retention", "dead_retention", "dedup", "block", "stamp" },
 }
-
-for _, name in ipairs({ "ev", "subs", "gens", "cursor", "roster", "refs", "was", "dropped" }) do
-  types.of[name] = "hash"
-end
-for _, name in ipairs({ "log", "deadlines", "archives", "retiring", "due", "mort", "parked" }) do
-  types.of[name] = "zset"
-end
-types.of.idle = "set"
-
-return M

@@ -46,7 +46,7 @@ function M.load(ids)
       wanted[#wanted + 1] = ids[i]
     end
   end
-  if #wanted == 0 or not queue.here.ev then return end
+  if #wanted == 0 then return end
   local headers = redis.call("HMGET", queue.key.ev, unpack(wanted))
   for i = 1, #wanted do
     local id = wanted[i]
