@@ -100,20 +100,19 @@ function M.open(names, fields)
   if stored and ARGV[2] ~= "" then return last_answer(stored) end
 end
 
--- Finds out at once which of many columns exist. Seldom do some and others not, and then each is asked for.
-function M.look(names)
-  local keys, n = {}, 0
+-- Finds out at once that none of some columns exists, of the queue or of another `owner` of `key` and `here`. Any that
+-- does leaves all of them to be asked for.
+function M.look(names, owner)
+  local key, here = (owner or M).key, (owner or M).here
+  local unknown, keys, n = {}, {}, 0
   for i = 1, #names do
-    if rawget(M.here, names[i]) == nil then
+    if rawget(here, names[i]) == nil then
       n = n + 1
-      keys[n] = M.key[names[i]]
+      unknown[n], keys[n] = names[i], key[names[i]]
     end
   end
-  local there = n > 0 and redis.call("EXISTS", unpack(keys))
-  if not there or there > 0 and there < n then return end
-  for i = 1, #names do
-    if rawget(M.here, names[i]) == nil then M.here[names[i]] = there > 0 end
-  end
+  if n == 0 or redis.call("EXISTS", unpack(keys)) > 0 then return end
+  for i = 1, n do here[unknown[i]] = false end
 end
 
 -- Runs a script. What it reads and plans it need not have proven: a key of a foreign type shows before the first

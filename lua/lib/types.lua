@@ -14,16 +14,21 @@ local M = { of = {
   mort = "zset", parked = "zset", idle = "set",
 } }
 
+local function prove(queue, name)
+  local key = queue.key[name]
+  local found = redis.call("TYPE", key)["ok"]
+  if found ~= "none" and found ~= M.of[name] then return refuse.wrong_type(key, found, M.of[name]) end
+  queue.here[name] = found ~= "none"
+  plan.proven[key] = true
+end
+
 -- Proves the type of each named column of `queue` (lib/queue), so that no later command can fail half way; returns a
--- refusal or nil.
+-- refusal or nil. Of those that are `seldom` there, none may be.
 function M.prove(queue, names)
+  if names.seldom then queue.look(names.seldom) end
   for i = 1, #names do
-    local name = names[i]
-    local key = queue.key[name]
-    local found = redis.call("TYPE", key)["ok"]
-    if found ~= "none" and found ~= M.of[name] then return refuse.wrong_type(key, found, M.of[name]) end
-    queue.here[name] = found ~= "none"
-    plan.proven[key] = true
+    local refusal = rawget(queue.here, names[i]) ~= false and prove(queue, names[i])
+    if refusal then return refusal end
   end
 end
 

@@ -16,7 +16,7 @@ return {
   most = 1000,              -- active subscriptions
   -- all that the resolution of an obligation, and what follows from it, may touch
   resolving = { "ev", "body", "log", "deadlines", "archives", "gens", "cursor", "retiring", "due", "mort", "roster",
-    "refs", "seen", "was", "broken", "idle" },
+    "refs", "seen", "was", "broken", "idle", seldom = { "deadlines", "archives", "retiring", "mort", "broken" } },
   -- the same, and what goes with a generation
   removing = { "ev", "body", "log", "deadlines", "archives", "gens", "cursor", "retiring", "due", "mort", "roster",
     "refs", "seen", "was", "broken", "idle", "subs", "dropped" },

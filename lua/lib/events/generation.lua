@@ -75,15 +75,16 @@ function M.of(g)
   return gen
 end
 
--- Proves the types of the columns of a generation; returns key, found type, wanted type of a wrong one.
+-- Proves the types of the columns of a generation; returns key, found type, wanted type of a wrong one. Of those that
+-- are `seldom` there, none may be.
 function M.prove(gen, names)
+  for i = 1, #names do gen.key[names[i]] = KEYS[1] .. ":" .. M.key_name(names[i], gen.g) end
+  if names.seldom then queue.look(names.seldom, gen) end
   for i = 1, #names do
-    local name = names[i]
+    local name, key = names[i], gen.key[names[i]]
     if gen.here[name] == nil then
-      local key = KEYS[1] .. ":" .. M.key_name(name, gen.g)
       local found = redis.call("TYPE", key)["ok"]
       if found ~= "none" and found ~= types.of[name] then return key, found, types.of[name] end
-      gen.key[name] = key
       gen.here[name] = found ~= "none"
     end
   end

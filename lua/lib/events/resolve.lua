@@ -12,7 +12,7 @@ local roster = require("lib.events.roster")
 local ring = require("lib.events.ring")
 local standing = lazy("lib.events.standing")
 
-local M = { columns = { "leased", "parked", "lease", "dead", "error" } }
+local M = { columns = { "leased", "parked", "lease", "dead", "error", seldom = { "parked", "dead", "error" } } }
 
 local text = number.text
 
