@@ -37,6 +37,21 @@ end
 -- The header as of another standing than the one that is stored.
 M.shown = format
 
+local function outcomes_key(event)
+  return KEYS[1] .. ":ob:" .. event.id
+end
+
+-- Spares the events of which none has an outcome yet a look each.
+local function look_for_outcomes(events)
+  local keys = {}
+  for i = 1, #events do keys[i] = outcomes_key(events[i]) end
+  if #keys == 0 or redis.call("EXISTS", unpack(keys)) > 0 then return end
+  for i = 1, #events do
+    local event = events[i]
+    event.rows, event.changed, event.stored = {}, {}, false
+  end
+end
+
 -- Reads the headers of `ids`, those that are not known yet.
 function M.load(ids)
   local wanted = {}
@@ -47,14 +62,15 @@ function M.load(ids)
     end
   end
   if #wanted == 0 then return end
-  local headers = redis.call("HMGET", queue.key.ev, unpack(wanted))
+  local headers, found = redis.call("HMGET", queue.key.ev, unpack(wanted)), {}
   for i = 1, #wanted do
-    local id = wanted[i]
     if headers[i] then
-      known[id] = parse(id, headers[i])
-      known[id].raw = headers[i]
+      local event = parse(wanted[i], headers[i])
+      event.raw = headers[i]
+      known[wanted[i]], found[#found + 1] = event, event
     end
   end
+  look_for_outcomes(found)
 end
 
 -- The event, or nil. `damaged` says what is wrong with it.
@@ -62,10 +78,6 @@ function M.get(id)
   if known[id] == nil then M.load({ id }) end
   local event = known[id]
   return event and not event.gone and event or nil
-end
-
-local function outcomes_key(event)
-  return KEYS[1] .. ":ob:" .. event.id
 end
 
 -- Whether the outcomes can be read and written; to be asked before the first write of a call.
