@@ -164,6 +164,7 @@ local function write(event)
     return
   end
   if event.foreign then redis.call("UNLINK", key) end
+  if event.stored == false then plan.sizes[key] = 0 end
   plan.add("HSET", queue.key.ev, event.id, format(event, event.status, event.settled))
   for g, row in pairs(event.changed or {}) do
     plan.add("HSET", key, g, row)
