@@ -33,6 +33,7 @@ _FAILURES = {
 _LOST = "the token of job {id} holds no lease on queue {queue}: it ran out, was settled, or the job is gone"
 _NO_RETRY = "!"
 _LONGEST_MS = 2**53
+_OUTCOMES = (Done, Failed, Released)
 _BEGUN = "b"
 
 
@@ -374,9 +375,7 @@ def settlement(core: QueueCore, item: Any) -> Item:
 
 
 def _delivery_of(item: Any) -> Any:
-    if isinstance(item, Done | Failed | Released):
-        return item.delivery
-    return item
+    return item.delivery if isinstance(item, _OUTCOMES) else item
 
 
 def _own(core: QueueCore, delivery: Any) -> Delivery:

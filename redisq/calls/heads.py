@@ -90,6 +90,7 @@ def fixed(tail: bytes) -> Fixed:
     )
 
 
+@lru_cache(maxsize=256)  # jobs of one bulk offer have the same head
 def head(data: bytes) -> Head:
     """Raises ValueError when the head is damaged."""
     parts = data.split(b";", 2)
