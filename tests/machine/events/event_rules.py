@@ -133,6 +133,10 @@ class EventMachine(RuleBasedStateMachine):
         self.fence = 0
         self.steps = 0
         self.seen: dict[str, Any] = {}
+        if policy.max_backlog or policy.idle_after:
+            # a client that brings in such a rule late alters it: see `alter` about retried obligations
+            nobody = Subscription(queue=self.name, name="nobody", generation="none")
+            self.both(0, self._discarding(nobody, "nothing"))
         for name in names:
             self.subscribe(opener, name)
 
