@@ -34,6 +34,6 @@ def test_the_model_agrees_with_itself() -> None:
 @pytest.mark.skipif(not DEEP, reason="minutes long: runs with --hypothesis-profile=deep")
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.__name__)
 def test_a_broken_queue_is_found_out(broken: type[ReferenceEventQueue]) -> None:
-    many = settings(QUICK, max_examples=500, report_multiple_bugs=False)
+    many = settings(QUICK, max_examples=2000, report_multiple_bugs=False)
     with pytest.raises(AssertionError):
         run_state_machine_as_test(machine_for(bench_of(broken)), settings=many)
