@@ -143,8 +143,8 @@ def test_a_wrong_type_is_refused_by_name_before_the_first_write(
 
 
 def test_every_column_is_planted() -> None:
-    """The lists of columns are whole: each that lua/lib/types.lua knows is some script's, and each of a script's is known
-    there, apart from those that are many keys (the groups, the waiters, the outcomes of events)."""
+    """Each column that lua/lib/types.lua knows is some script's, and each of a script's is known there, but for those
+    that are many keys (the groups, the waiters, the outcomes of events)."""
     named = {column.partition(":")[0] for script in scripts() for column in head(script).columns()}
     source = (LUA / "lib" / "types.lua").read_text(encoding="utf-8")
     table = re.search(r"of = \{(.*?)\}", source, re.DOTALL)
