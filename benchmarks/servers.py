@@ -1,8 +1,8 @@
 """The servers that are measured: private ones, on unix sockets, started by the kit of the test suite.
 
 Valkey's wheel is built with the C library's malloc; its images and the distributions' packages are built with jemalloc,
-which serves a script in a fifth to a third less time here (measured in turn). So where a jemalloc is
-installed, a server without one is started on it.
+which serves a script in a fifth to a third less time here (measured in turn). So where a jemalloc is installed, a
+server without one is started on it.
 """
 
 from __future__ import annotations

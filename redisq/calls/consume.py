@@ -299,7 +299,7 @@ def metadata_of(data: bytes | None) -> dict[str, str]:
 def _settle(
     core: QueueCore, operation: str, item: Settlement, decode: Callable[[str], T], missing: Callable[[], T] | None
 ) -> Call[T]:
-    return _settle_item(core, operation, _delivery_of(item), settlement(core, item), decode, missing)
+    return _settle_item(core, operation, delivery_of(item), settlement(core, item), decode, missing)
 
 
 def _settle_item(
@@ -362,7 +362,7 @@ def quarantined(id: str, token: str, kind: str, reason: str) -> Item:
 
 def settlement(core: QueueCore, item: Any) -> Item:
     """Raises InvalidInput for a delivery of another queue, or a result that can't be stored."""
-    delivery = _own(core, _delivery_of(item))
+    delivery = _own(core, delivery_of(item))
     if isinstance(item, Delivery) or (isinstance(item, Done) and item.result is None):
         return success(delivery)
     if isinstance(item, Done):
@@ -374,7 +374,8 @@ def settlement(core: QueueCore, item: Any) -> Item:
     return released(delivery.id, delivery.token, item.delay)
 
 
-def _delivery_of(item: Any) -> Any:
+def delivery_of(item: Any) -> Any:
+    """What a settlement is about: the delivery in it, or itself."""
     return item.delivery if isinstance(item, _OUTCOMES) else item
 
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from redisq import detail
 from redisq.calls import Argument, Call, Kind
-from redisq.calls.consume import MAX_BATCH, Look, Poison, Taken, check_batch, seconds
+from redisq.calls.consume import MAX_BATCH, Look, Poison, Taken, check_batch, delivery_of, seconds
 from redisq.calls.core import EventCore
 from redisq.calls.events import header, own
 from redisq.codec import Undecodable
@@ -86,7 +86,7 @@ def exchange(
         decode,
         kind=Kind.TAKE if limit else Kind.WRITE,
         missing=lambda: ([Ack.GONE for _ in settlements], NOTHING),
-        ids=[_delivery_of(each).id for each in settlements],
+        ids=[delivery_of(each).id for each in settlements],
         undo=give_back(core, subscription, fresh) if limit else None,
     )
 
@@ -263,7 +263,7 @@ def _settle(
     missing: Callable[[], T],
 ) -> Call[T]:
     return Call(operation, script("events/settle"), core.root, _settlements(core, items), decode, kind=Kind.WRITE,
-                missing=missing, ids=[_delivery_of(each).id for each in items])  # fmt: skip
+                missing=missing, ids=[delivery_of(each).id for each in items])  # fmt: skip
 
 
 def _good(core: EventCore, delivery: EventDelivery, word: str, *, gone: bool = True) -> str:
@@ -289,10 +289,10 @@ def _failure(word: str) -> Failure:
 
 def _settlements(core: EventCore, items: Sequence[Settlement]) -> list[Argument]:
     """The arguments of settlements (see lua/lib/events/verdict.lua)."""
-    args, numbers = _numbered(core, [_delivery_of(item) for item in items])
+    args, numbers = _numbered(core, [delivery_of(item) for item in items])
     for item, number in zip(items, numbers, strict=True):
         verb, extra, data = _verb(item)
-        delivery = _delivery_of(item)
+        delivery = delivery_of(item)
         args += [verb, number, delivery.id, delivery.token, extra, data]
     return args
 
@@ -321,7 +321,3 @@ def _subscription_of(core: EventCore, delivery: Any) -> tuple[str, str]:
     text("delivery.token", delivery.token)
     subscription = own(core, delivery.subscription)
     return subscription.name, subscription.generation
-
-
-def _delivery_of(item: Any) -> Any:
-    return item.delivery if isinstance(item, Done | Failed | Released) else item

@@ -78,7 +78,10 @@ end
 -- Proves the types of the columns of a generation; returns key, found type, wanted type of a wrong one. Of those that
 -- are `seldom` there, none may be.
 function M.prove(gen, names)
-  for i = 1, #names do gen.key[names[i]] = KEYS[1] .. ":" .. M.key_name(names[i], gen.g) end
+  for i = 1, #names do
+    local name = names[i]
+    gen.key[name] = gen.key[name] or KEYS[1] .. ":" .. M.key_name(name, gen.g)
+  end
   if names.seldom then queue.look(names.seldom, gen) end
   for i = 1, #names do
     local name, key = names[i], gen.key[names[i]]
